@@ -1,0 +1,1 @@
+"""federec: recommenders trained where the data lives."""

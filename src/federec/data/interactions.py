@@ -1,0 +1,69 @@
+"""Interactions: who touched what, when. The one form in which all data reaches the rest of federec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from federec.errors import UserError
+
+Ids = NDArray[Any]  # labels as the source has them: int64 where every one is a whole number, else str objects
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """One row per distinct (user, item) pair, in the order of the source.
+
+    `users` and `items` are codes 0..n-1 in order of first appearance; `user_ids[code]` and
+    `item_ids[code]` are the source's own labels.
+    """
+
+    name: str
+    users: NDArray[np.int32]
+    items: NDArray[np.int32]
+    user_ids: Ids
+    item_ids: Ids
+    times: NDArray[np.float64] | None = None
+    """Seconds (or whatever unit the source has); None where the source has no timestamps."""
+    ratings: NDArray[np.float32] | None = None
+    sha256: str = ""
+    """Of the source file's bytes; of the generated rows for a built-in set."""
+    source_rows: int = 0
+    """Rows read after the user filter, before duplicate pairs were merged."""
+    titles: dict[str, str] = field(default_factory=dict, repr=False)
+    """Item label (as text) -> title, where the source has them."""
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.item_ids)
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @property
+    def merged(self) -> int:
+        """How many rows repeated a (user, item) pair and were merged into it."""
+        return self.source_rows - len(self)
+
+    def user_code(self, label: object) -> int:
+        """The code of a user's label (`42` and `"42"` are the same label)."""
+        return _code(self.user_ids, label, "user")
+
+    def item_code(self, label: object) -> int:
+        """The code of an item's label."""
+        return _code(self.item_ids, label, "item")
+
+
+def _code(ids: Ids, label: object, what: str) -> int:
+    found = np.flatnonzero(ids.astype(str) == str(label))
+    if not len(found):
+        few = ", ".join(str(i) for i in ids[:5])
+        raise UserError(f"{what} '{label}' is not in this data set; its {what}s are like {few}")
+    return int(found[0])

@@ -1,0 +1,17 @@
+"""What a user can mend: one clear line, exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake in what was asked for or handed in. The text names the place and the remedy, in one line."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` - did you mean 'x'?` for the nearest known word, or ` (known: a, b, c)` when none is near."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
+    return f" - did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"

@@ -1,0 +1,72 @@
+"""Randomness as a pure function of (seed, round, user, draw).
+
+Every random number of a run is `mix(key + draw * GOLDEN)`, the SplitMix64 generator read at a chosen
+position: there is no state to carry, so any order of evaluation, any chunk size, rank, thread or real
+device sees the same numbers.
+
+The functions work on 64-bit signed integer arrays, numpy's or torch's alike: multiplication wraps in both,
+and the right shift is made logical with a mask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Array = Any  # numpy.ndarray or torch.Tensor, of 64-bit integers
+
+
+def _signed(number: int) -> int:
+    """The 64-bit two's complement reading of `number`."""
+    number &= 0xFFFF_FFFF_FFFF_FFFF
+    return number - (1 << 64) if number >> 63 else number
+
+
+GOLDEN = _signed(0x9E37_79B9_7F4A_7C15)
+_FIRST = _signed(0xBF58_476D_1CE4_E5B9)
+_SECOND = _signed(0x94D0_49BB_1331_11EB)
+
+# Draws of one device in one round are numbered from a base per purpose, so that purposes never overlap.
+NEGATIVES = 0 << 40
+SHUFFLE = 1 << 40
+SELECTION = 2 << 40
+CANDIDATES = 3 << 40
+HOLDOUT = 4 << 40
+
+# Rounds count from 1; what is drawn once per run uses round 0.
+ONCE = 0
+
+
+def mix(z: Array) -> Array:
+    """SplitMix64's output function: a bijection of 64-bit integers whose bits all depend on all bits."""
+    z = (z ^ ((z >> 30) & 0x3_FFFF_FFFF)) * _FIRST
+    z = (z ^ ((z >> 27) & 0x1F_FFFF_FFFF)) * _SECOND
+    return z ^ ((z >> 31) & 0x1_FFFF_FFFF)
+
+
+def _mix_int(number: int) -> int:
+    z = number & 0xFFFF_FFFF_FFFF_FFFF
+    z = ((z ^ (z >> 30)) * (_FIRST & 0xFFFF_FFFF_FFFF_FFFF)) & 0xFFFF_FFFF_FFFF_FFFF
+    z = ((z ^ (z >> 27)) * (_SECOND & 0xFFFF_FFFF_FFFF_FFFF)) & 0xFFFF_FFFF_FFFF_FFFF
+    return _signed(z ^ (z >> 31))
+
+
+def keys(seed: int, round_: int, users: Array) -> Array:
+    """One stream key per user: a hash of (seed, round, user)."""
+    base = _mix_int(_mix_int(seed) + round_ * GOLDEN)
+    return mix(users * GOLDEN + base)
+
+
+def bits(key: Array, draw: Array) -> Array:
+    """64 random bits for each draw of a stream; `key` and `draw` broadcast."""
+    return mix(draw * GOLDEN + key)
+
+
+def below(random: Array, bound: Array) -> Array:
+    """Integers in [0, bound) from 64 random bits: multiply-shift on the upper half; bound < 2**31."""
+    return (((random >> 32) & 0xFFFF_FFFF) * bound) >> 32
+
+
+def unit(random: Array) -> Array:
+    """Numbers in [0, 1) with 24 random bits, exact in float32 too."""
+    return ((random >> 40) & 0xFF_FFFF) * (1.0 / (1 << 24))
+
