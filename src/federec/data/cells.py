@@ -1,0 +1,156 @@
+"""From a column of cells to an array: ids, times, ratings; or the first row that cannot be read, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from federec.data.interactions import Ids
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# How tools write a missing value where a blank is meant.
+_NO_VALUE = ("", "nan", "NaN", "NAN", "null", "NULL", "<NA>")
+
+
+class BadCell(Exception):
+    """A cell that cannot be read: its row (from 0) and what to do about it."""
+
+    def __init__(self, row: int, problem: str) -> None:
+        super().__init__(problem)
+        self.row, self.problem = row, problem
+
+
+def number(text: str) -> float | None:
+    """A decimal number, or None."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def seconds(text: str) -> float | None:
+    """A finite number as it is; an ISO 8601 date as seconds since 1970, in UTC unless it says otherwise."""
+    value = number(text)
+    if value is not None:
+        return value if math.isfinite(value) else None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def ids(column: pl.Series) -> tuple[NDArray[np.int32], Ids]:
+    """Codes by first appearance, and the labels: int64 where all are canonical whole numbers, else str."""
+    import polars as pl
+
+    column = _whole(column) if column.dtype.is_float() else _plain(column)
+    if column.dtype == pl.String:
+        column = column.str.strip_chars(" ")
+        missing = column.is_null() | column.is_in(_NO_VALUE)
+    else:
+        missing = column.is_null()
+    if missing.any():
+        cell = column[_first(missing)]
+        found = f"'{cell}' is no id" if cell else "the id is blank"
+        raise BadCell(_first(missing), f"{found}; fill it in or delete the row")
+    labels = column.unique(maintain_order=True)
+    order = pl.Series(range(len(labels)), dtype=pl.Int32)
+    return column.replace_strict(labels, order, return_dtype=pl.Int32).to_numpy(), _labels(labels)
+
+
+def times(column: pl.Series) -> NDArray[np.float64] | None:
+    """Finite numbers; None where no row has a time."""
+    import polars as pl
+
+    if column.dtype.is_temporal():
+        column = column.cast(pl.Datetime("us")).dt.timestamp("us").cast(pl.Float64) / 1e6
+    blank, values = _numbers(_plain(column), seconds)
+    if blank.all():
+        return None
+    if blank.any():
+        raise BadCell(_first(blank), "the time is blank; give every row a time, or none")
+    _refuse(
+        column,
+        ~values.is_finite().fill_null(False),
+        "is not a time; use a number or an ISO 8601 date such as 2024-05-31T12:00:00",
+    )
+    return values.to_numpy()
+
+
+def ratings(column: pl.Series) -> NDArray[np.float32] | None:
+    """Numbers, NaN where blank; None where no row has a rating."""
+    import polars as pl
+
+    blank, values = _numbers(_plain(column), number)
+    if blank.all():
+        return None
+    _refuse(
+        column,
+        ~blank & ~values.is_finite().fill_null(False),
+        "is not a number; write e.g. 3.5, or leave it blank",
+    )
+    return values.fill_null(math.nan).cast(pl.Float32).to_numpy()
+
+
+def _numbers(column: pl.Series, parse: Callable[[str], float | None]) -> tuple[pl.Series, pl.Series]:
+    """Which cells are blank, and all cells as floats (null where there is none)."""
+    import polars as pl
+
+    if column.dtype != pl.String:
+        values = column.cast(pl.Float64).fill_nan(None)
+        return values.is_null(), values
+    text = column.str.strip_chars(" ")
+    blank = text.is_null() | text.is_in(_NO_VALUE)
+    values = text.cast(pl.Float64, strict=False).fill_nan(None)
+    if (values.is_null() & ~blank).any():  # not plain numbers: read each distinct text on its own
+        distinct = text.filter(~blank).unique()
+        parsed = distinct.map_elements(parse, return_dtype=pl.Float64)
+        values = text.replace_strict(distinct, parsed, default=None, return_dtype=pl.Float64)
+    return blank, values
+
+
+def _refuse(column: pl.Series, bad: pl.Series, problem: str) -> None:
+    if bad.any():
+        raise BadCell(_first(bad), f"'{column[_first(bad)]}' {problem}")
+
+
+def _first(mask: pl.Series) -> int:
+    return int(mask.arg_max() or 0)
+
+
+def _plain(column: pl.Series) -> pl.Series:
+    """Text or numbers: Parquet has many more types than that."""
+    import polars as pl
+
+    return column if column.dtype.is_numeric() else column.cast(pl.String)
+
+
+def _whole(column: pl.Series) -> pl.Series:
+    """Integers where floats hold nothing else: what becomes of integer ids once one of them is missing."""
+    import polars as pl
+
+    column = column.fill_nan(None)
+    integers = column.cast(pl.Int64, strict=False)
+    return integers if integers.cast(pl.Float64).equals(column) else column
+
+
+def _labels(labels: pl.Series) -> Ids:
+    import polars as pl
+
+    if labels.dtype.is_integer():
+        as_integers = labels.cast(pl.Int64, strict=False)
+    else:
+        labels = labels.cast(pl.String)
+        canonical = labels.str.contains(r"^(0|-?[1-9][0-9]*)$").all()
+        as_integers = labels.cast(pl.Int64, strict=False) if canonical else labels
+    if as_integers.dtype == pl.Int64 and not as_integers.has_nulls():
+        return as_integers.to_numpy()
+    return np.array(labels.cast(pl.String).to_list(), dtype=object)

@@ -1,0 +1,254 @@
+"""From a file's bytes to its columns: compression, encoding, separator, header, quotes.
+
+Polars reads the text, all of it as strings. Where that fails or looks doubtful, Python's own `csv` reads it
+again, slowly, and either finds the line to complain about or gets it right.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from federec.data import cells
+from federec.data.columns import choose, is_position, listing, recognise, unnamed
+from federec.errors import UserError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SEPARATORS = {"\t": "tab", "::": "'::'", ",": "comma", ";": "semicolon", " ": "space"}
+_SAMPLE_CHARACTERS, _SAMPLE_RECORDS = 1 << 16, 20
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns in use, by role, and how to name a cell of theirs to the user."""
+
+    columns: dict[str, pl.Series]
+    names: dict[str, str]
+    place: Callable[[int], str]
+    """Row (from 0) -> `file, line 7`."""
+
+
+class _BadQuotes(Exception):
+    """A record whose double quotes do not match, and the line on which it starts."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a text file is cut into fields."""
+
+    separator: str
+    quoted: bool
+    """Whether double quotes enclose fields; without any quote mark in the file, plain cutting is enough."""
+    sample: list[list[str]]
+    """The fields of the first records."""
+
+    @property
+    def width(self) -> int:
+        return len(self.sample[0])
+
+
+def unpack(raw: bytes, path: str) -> bytes:
+    """The content of a gzip file, known by its first bytes and not by its name; anything else as it is."""
+    if not raw.startswith(b"\x1f\x8b"):
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (EOFError, OSError, zlib.error):
+        raise UserError(f"{path}: the gzip file is damaged or cut short; copy or download it again") from None
+
+
+def read_table(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
+    """The columns of an unpacked Parquet or text file."""
+    return _parquet(raw, path, columns) if raw.startswith(b"PAR1") else _text(raw, path, columns)
+
+
+def _parquet(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
+    import polars as pl
+
+    try:
+        frame = pl.read_parquet(io.BytesIO(raw))
+    except Exception:  # Polars has no one error for a damaged file
+        raise UserError(f"{path}: the Parquet file is damaged; copy or write it again") from None
+    chosen = choose(frame.columns, True, columns, path)
+    if not frame.height:
+        raise UserError(f"{path}: has columns but no rows; add some")
+    return Table(
+        {role: frame.to_series(position) for role, position in chosen.items()},
+        {role: f"'{frame.columns[position]}'" for role, position in chosen.items()},
+        lambda row: f"{path}, row {row + 1}",
+    )
+
+
+def _text(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
+    text = _decode(raw, path)
+    if not text.strip():
+        raise UserError(f"{path}: the file is empty; write one interaction per line, e.g. user,item,time")
+    layout = _sniff(text, path, columns)
+    has_header = _has_header(layout.sample, path, columns)
+    names = layout.sample[0]
+    chosen = choose(names, has_header, columns, f"{path}, line 1")
+    frame = _fast(text, layout)
+    if frame is None:
+        frame = _slow(text, layout, path)
+    if has_header:
+        frame = frame[1:]
+    if not frame.height:
+        raise UserError(f"{path}: has a header but no rows; add some")
+
+    def place(row: int) -> str:
+        records = _records(text, layout.separator, layout.quoted)
+        return f"{path}, line {next(islice(records, row + has_header, None))[0]}"
+
+    return Table(
+        {role: frame.to_series(position) for role, position in chosen.items()},
+        {role: f"'{names[i].strip()}'" if has_header else f"{i} ({role})" for role, i in chosen.items()},
+        place,
+    )
+
+
+def _decode(raw: bytes, path: str) -> str:
+    """UTF-8 text with `\\n` line ends."""
+    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if b"\r" in raw:
+        raw = raw.replace(b"\r\n", b"\n")
+        raw = raw if b"\n" in raw else raw.replace(b"\r", b"\n")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
+
+
+def _sniff(text: str, path: str, columns: Mapping[str, str]) -> _Layout:
+    """The separator: the one that makes a header readable, else one that cuts the first lines alike."""
+    head = text[:_SAMPLE_CHARACTERS]
+    if len(head) < len(text):
+        head = head[: head.rfind("\n") + 1] or head
+    # `::` files and RecBole's .inter files know no quotes: a quote mark there is part of a title.
+    quotes = '"' in text and ":token" not in head.partition("\n")[0]
+    layouts = []
+    for separator in SEPARATORS:
+        quoted = quotes and separator != "::"
+        records = _records(head, separator, quoted, strict=False)
+        layout = _Layout(separator, quoted, [fields for _, fields in islice(records, _SAMPLE_RECORDS)])
+        if layout.width > 1:
+            layouts.append(layout)
+    if not layouts:
+        *most, last = SEPARATORS.values()
+        raise UserError(
+            f"{path}, line 1: only one column found; separate user and item by {', '.join(most)} or {last}"
+        )
+    named = [layout for layout in layouts if _names_columns(layout.sample[0], columns)]
+    even = [layout for layout in layouts if len({len(fields) for fields in layout.sample}) == 1]
+    return [*named, *even, *layouts][0]
+
+
+def _names_columns(first: list[str], columns: Mapping[str, str]) -> bool:
+    """Whether the first record names the user's columns, or both user and item by common names."""
+    theirs = [column for column in columns.values() if not is_position(column)]
+    return any(column in (name.strip() for name in first) for column in theirs) or _is_known(first)
+
+
+def _is_known(first: list[str]) -> bool:
+    return {"user", "item"} <= recognise(first).keys()
+
+
+def _has_header(sample: list[list[str]], path: str, columns: Mapping[str, str]) -> bool:
+    first, rest = sample[0], sample[1:]
+    if _is_known(first) or any(not is_position(column) for column in columns.values()):
+        return True
+    valued = [all(map(_is_value, column)) for column in zip(*rest, strict=False)]
+    likely = any(valued) and not any(map(_is_value, first))  # words above a column of numbers or dates
+    known = recognise(first).keys()
+    if not columns and (likely or known & {"user", "item"}):
+        raise UserError(unnamed(first, [r for r in ("user", "item") if r not in known], f"{path}, line 1"))
+    return likely
+
+
+def _is_value(field: str) -> bool:
+    return cells.seconds(field.strip()) is not None
+
+
+def _records(text: str, separator: str, quoted: bool, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
+    """(line from 1 on which it starts, fields) of every record; blank lines are passed over."""
+    lines = io.StringIO(text, newline="\n")
+    if not quoted:
+        for number, line in enumerate(lines, 1):
+            if line != "\n":
+                yield number, line.removesuffix("\n").split(separator)
+        return
+    reader = csv.reader(lines, delimiter=separator, strict=strict)
+    start = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield start, fields
+            start = reader.line_num + 1
+    except csv.Error:
+        raise _BadQuotes(start) from None
+
+
+def _fast(text: str, layout: _Layout) -> pl.DataFrame | None:
+    """All fields as strings, or None where Polars and `csv` might not agree on them."""
+    import polars as pl
+
+    body, separator = text.strip("\n"), layout.separator
+    if "\n\n" in body:  # blank lines, which Polars takes for rows
+        return None
+    if separator == "::":
+        separator = next(c for c in "\t\x1f\x1e\x1d" if c not in body)
+        body = body.replace("::", separator)
+    raw = body.encode()
+    try:
+        frame = pl.read_csv(
+            raw,
+            has_header=False,
+            separator=separator,
+            quote_char='"' if layout.quoted else None,
+            schema={str(i): pl.String for i in range(layout.width)},
+        )
+    except pl.exceptions.PolarsError:
+        return None
+    # Too many fields are an error to Polars; too few are filled up with nulls, and must be told from blanks.
+    if layout.quoted:
+        complete = not frame.to_series(-1).has_nulls()
+    else:
+        complete = raw.count(separator.encode()) == frame.height * (layout.width - 1)
+    return frame if complete else None
+
+
+def _slow(text: str, layout: _Layout, path: str) -> pl.DataFrame:
+    """The same by `csv`: stops at the first line that does not fit."""
+    import polars as pl
+
+    rows = []
+    try:
+        for line, fields in _records(text, layout.separator, layout.quoted):
+            if len(fields) != layout.width:
+                raise UserError(_uneven(f"{path}, line {line}", fields, layout))
+            rows.append(fields)
+    except _BadQuotes as bad:
+        raise UserError(
+            f"{path}, line {bad.line}: a field's double quotes do not match; close or double them"
+        ) from None
+    return pl.DataFrame(rows, schema=[str(i) for i in range(layout.width)], orient="row")
+
+
+def _uneven(place: str, fields: list[str], layout: _Layout) -> str:
+    wrong, remedy = ("few", "complete") if len(fields) < layout.width else ("many", "shorten")
+    return (
+        f"{place}: too {wrong} fields, {len(fields)} instead of the {layout.width} of line 1: "
+        f"{listing(fields)} (separated by {SEPARATORS[layout.separator]}); {remedy} the line"
+    )

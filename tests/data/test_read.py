@@ -1,0 +1,386 @@
+import csv
+import gzip
+import hashlib
+import io
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from federec.data import cells
+from federec.data.columns import parse_columns, recognise
+from federec.data.read import read_file
+from federec.errors import UserError
+
+
+def read(tmp_path, content, **options):
+    path = tmp_path / "log.csv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_file(path, **options)
+
+
+def pairs(data):
+    """Every interaction by its labels."""
+    return [
+        (data.user_ids[u], data.item_ids[i])
+        for u, i in zip(data.users.tolist(), data.items.tolist(), strict=True)
+    ]
+
+
+def message(tmp_path, content, **options):
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, content, **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith(str(tmp_path / "log.csv"))
+    return text.removeprefix(str(tmp_path / "log.csv"))
+
+
+# --- what can be read -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("separator", [",", "\t", ";", "::", " "])
+@pytest.mark.parametrize("header", [True, False])
+def test_separators(tmp_path, separator, header):
+    rows = [("user", "item", "rating", "timestamp")] * header + [
+        ("1", "7", "3.5", "100"),
+        ("2", "8", "4", "90"),
+    ]
+    data = read(tmp_path, "".join(separator.join(row) + "\n" for row in rows))
+    assert pairs(data) == [(1, 7), (2, 8)]
+    assert data.times.tolist() == [100, 90]
+    assert data.ratings.tolist() == [3.5, 4]
+    assert (data.name, data.source_rows, data.merged) == ("log.csv", 2, 0)
+
+
+identifiers = st.one_of(
+    st.integers(-(2**63), 2**63 - 1).map(str),
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8),
+    st.sampled_from(
+        ["007", "-0", '5" disc', "a,b", "a;b", "a::b", "a\nb", "two  words", "ж", "東京", "\u2028"]
+    ),
+).filter(
+    lambda label: label.strip(" ") == label and label not in ("nan", "NaN", "NAN", "null", "NULL", "<NA>")
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(identifiers, identifiers, st.integers(0, 5)), min_size=1, max_size=12),
+    header=st.booleans(),
+    separator=st.sampled_from([",", "\t", ";", "::"]),
+    packed=st.booleans(),
+    bom=st.booleans(),
+    crlf=st.booleans(),
+    trailing=st.integers(0, 2),
+)
+def test_round_trip(tmp_path, rows, header, separator, packed, bom, crlf, trailing):
+    if separator == "::":
+        assume(not any(set(f"{user}{item}") & set(':"\n') for user, item, _ in rows))
+    names = [("user", "item", "timestamp")]
+    order = {} if header else {"user": "0", "item": "1", "timestamp": "2"}
+    if not header:
+        assume(not {"user", "item"} <= recognise(rows[0][:2]).keys())
+    out = io.StringIO()
+    if separator == "::":
+        out.writelines("::".join(map(str, row)) + "\n" for row in names * header + rows)
+    else:
+        csv.writer(out, delimiter=separator, lineterminator="\n").writerows(names * header + rows)
+    text = out.getvalue() + "\n" * trailing
+    if separator != "," and not header:
+        assume(not any(other in text for other in ("\t", "::", ",", ";") if other != separator))
+    if separator == "," and not header:
+        assume("\t" not in text and "::" not in text)
+    raw = (b"\xef\xbb\xbf" if bom else b"") + text.replace("\n", "\r\n" if crlf else "\n").encode()
+    raw = gzip.compress(raw) if packed else raw
+    data = read(tmp_path, raw, columns=order)
+
+    newest = {}
+    for user, item, time in rows:
+        newest[user, item] = max(time, newest.get((user, item), -1))
+    found = {(str(user), str(item)): time for (user, item), time in zip(pairs(data), data.times, strict=True)}
+    assert found == newest
+    assert data.source_rows == len(rows)
+    assert [str(u) for u in data.user_ids] == list(dict.fromkeys(user for user, _, _ in rows))
+    assert [str(i) for i in data.item_ids] == list(dict.fromkeys(item for _, item, _ in rows))
+    whole = all(str(number) == user for user, *_ in rows for number in [_whole(user)])
+    assert data.user_ids.dtype == (np.int64 if whole else object)
+    assert data.sha256 == hashlib.sha256(raw).hexdigest()
+
+
+def _whole(label):
+    try:
+        return int(label)
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "userId,movieId,rating,timestamp",
+        "User ID,Item_ID,Stars,Time",
+        "uid,iid,score,ts",
+        "userID,artistID,weight,date",
+        "U,I,plays,unixTime",
+        "reviewerID,asin,overall,unixReviewTime",
+        "user_id:token,item_id:token,rating:float,timestamp:float",
+    ],
+)
+def test_common_names(tmp_path, header):
+    data = read(tmp_path, f"{header}\n5,6,1,2\n")
+    assert pairs(data) == [(5, 6)] and data.times.tolist() == [2] and data.ratings.tolist() == [1]
+
+
+def test_columns_by_name_leave_the_rest_to_common_names(tmp_path):
+    data = read(tmp_path, "when,mid,uid,time\nx,1,2,3\n", columns={"user": "uid", "item": "mid"})
+    assert pairs(data) == [(2, 1)] and data.times.tolist() == [3] and data.ratings is None
+
+
+def test_columns_by_position(tmp_path):
+    where = {"user": "1", "item": "0", "timestamp": "3"}
+    data = read(tmp_path, "10,20,x,30\n11,21,y,31\n", columns=where)
+    assert pairs(data) == [(20, 10), (21, 11)] and data.times.tolist() == [30, 31] and data.ratings is None
+    assert (
+        len(read(tmp_path, "a,b,c,d\n10,20,x,30\n11,21,y,31\n", columns=where)) == 2
+    )  # passes over the header
+
+
+def test_headerless_with_two_columns_and_any_words(tmp_path):
+    data = read(tmp_path, "ann,tea\nbob,milk")
+    assert pairs(data) == [("ann", "tea"), ("bob", "milk")] and data.times is None and data.ratings is None
+
+
+def test_recbole_files_have_no_quotes(tmp_path):
+    data = read(tmp_path, 'user_id:token\titem_id:token\n1\t"Crocodile" Dundee\n2\t5" disc\n')
+    assert pairs(data) == [(1, '"Crocodile" Dundee'), (2, '5" disc')]
+
+
+@pytest.mark.parametrize(
+    "content", ["user,item\n1,2\n\n3,4\n", '\n\nuser,item\n1,2\n\n"3",4\n\n', "user,item\r1,2\r3,4"]
+)
+def test_blank_lines_and_old_line_ends(tmp_path, content):
+    assert pairs(read(tmp_path, content)) == [(1, 2), (3, 4)]
+
+
+def test_blanks_around_fields_do_not_count(tmp_path):
+    data = read(tmp_path, "user, item, rating, timestamp\n1, 2, 3, 4\n 1 , 3, , 2024-01-01\n")
+    assert pairs(data) == [(1, 2), (1, 3)] and data.times.tolist() == [4, 1704067200]
+
+
+def test_times_in_iso_8601(tmp_path):
+    given = [
+        "1970-01-02",
+        "1970-01-02T00:00:01",
+        "1970-01-02 00:00:02.5",
+        "1970-01-02T01:00:00+01:00",
+        "1970-01-01Z",
+    ]
+    assert cells.seconds("1970-01-02T00:00:00Z") == 86400
+    data = read(tmp_path, "user,item,date\n" + "".join(f"1,{i},{time}\n" for i, time in enumerate(given[:4])))
+    assert data.times.tolist() == [86400, 86401, 86402.5, 86400]
+    assert cells.seconds(given[4]) is None
+
+
+def test_blank_ratings_and_no_times_at_all(tmp_path):
+    data = read(tmp_path, "user,item,rating,timestamp\n1,2,,\n1,3,2.5,\n")
+    assert data.times is None
+    assert math.isnan(data.ratings[0]) and data.ratings[1] == 2.5
+    assert read(tmp_path, 'user,item,rating\n"1",2,\n1,3,\n').ratings is None
+
+
+def test_parquet(tmp_path):
+    path = tmp_path / "log.parquet"
+    pl.DataFrame(
+        {
+            "userId": pl.Series([3, 3, 1], dtype=pl.UInt32),
+            "movie": pl.Series(["b", "a", "b"], dtype=pl.Categorical),
+            "rating": pl.Series([1, None, 2], dtype=pl.Int8),
+            "time": pl.Series([0, 1_500, 2_000]).cast(pl.Datetime("ms")),
+        }
+    ).write_parquet(path)
+    data = read_file(path)
+    assert pairs(data) == [(3, "b"), (3, "a"), (1, "b")]
+    assert data.times.tolist() == [0, 1.5, 2]
+    assert data.ratings.tolist()[::2] == [1, 2] and math.isnan(data.ratings[1])
+    assert data.user_ids.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("users", "expected"),
+    [
+        (pl.Series([1.0, 2.0]), [1, 2]),
+        (pl.Series([1.5, 2.0]), ["1.5", "2.0"]),
+        (pl.Series([2**64 - 1, 1], dtype=pl.UInt64), [str(2**64 - 1), "1"]),
+        (pl.Series(["007", "7"]), ["007", "7"]),
+        (pl.Series(["8", "7"]), [8, 7]),
+    ],
+)
+def test_parquet_ids(tmp_path, users, expected):
+    path = tmp_path / "log.parquet"
+    pl.DataFrame({"user": users, "item": [1, 2], "date": ["2024-01-01", "2024-01-02"]}).write_parquet(path)
+    data = read_file(path)
+    assert data.user_ids.tolist() == expected and data.times[1] - data.times[0] == 86400
+
+
+def test_filters(tmp_path):
+    content = "1,1\n1,1\n1,2\n2,1\n2,2\n3,3\n"
+    assert len(read(tmp_path, content, min_interactions=3)) == 2
+    assert read(tmp_path, content, min_interactions=3).merged == 1
+    assert len(read(tmp_path, content, k_core=2)) == 4
+    assert "no user of 'log.csv' has 4 rows" in _refused(tmp_path, content, min_interactions=4)
+    assert "lower --k-core" in _refused(tmp_path, content, k_core=3)
+
+
+def _refused(tmp_path, content, **options):
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, content, **options)
+    return str(caught.value)
+
+
+# --- what cannot be read: the place, the problem, the remedy -----------------------------------------------
+
+BAD = {
+    "empty": ("", {}, ": the file is empty; write one"),
+    "only blank lines": ("\n\n", {}, ": the file is empty; write one"),
+    "header only": ("user,item\n", {}, ": has a header but no rows; add some"),
+    "one column": (
+        "user|item\n1|2\n",
+        {},
+        ", line 1: only one column found; separate user and item by tab, '::', comma",
+    ),
+    "unknown header": (
+        "who,what\n1,2\n",
+        {},
+        ", line 1: cannot tell the user and the item column among 'who', 'what'",
+    ),
+    "unknown header, the remedy": ("who,what\n1,2\n", {}, "--columns user=who,item=what"),
+    "half known header": ("user,what\nx,y\n", {}, ", line 1: cannot tell the item column among"),
+    "missing column": (
+        "who,what\n1,2\n",
+        {"user": "wh"},
+        ", line 1: no column 'wh' for the user; found 'who', 'what'",
+    ),
+    "missing position": (
+        "1,2\n",
+        {"user": "0", "item": "2"},
+        "give a name from there or a position from 0 to 1",
+    ),
+    "no user named": ("1,2\n3,4\n", {"item": "1"}, ", line 1: cannot tell the user column"),
+    "twice the same": ("1,2\n", {"user": "0", "item": "0"}, "--columns names the same column twice"),
+    "too few fields": (
+        "user,item,rating\n1,2,3\n\n4,5\n",
+        {},
+        ", line 4: too few fields, 2 instead of the 3 of line 1",
+    ),
+    "too few, quoted": ('user,item,rating\n"1\n",2,3\n4,5\n', {}, ", line 4: too few fields"),
+    "too many fields": (
+        "1,2\n3,4,5\n",
+        {},
+        ", line 2: too many fields, 3 instead of the 2 of line 1: '3', '4', '5'",
+    ),
+    "too many, the remedy": ("1::2\n3::4::5\n", {}, "(separated by '::'); shorten the line"),
+    "blank user": (
+        "user,item\n1,2\n,3\n",
+        {},
+        ", line 3, column 'user': the id is blank; fill it in or delete the row",
+    ),
+    "blank item": ('1,2\n3,""\n', {}, ", line 2, column 1 (item): the id is blank"),
+    "nan item": ("uid,iid\n1,2\n\n3,NaN\n", {}, ", line 4, column 'iid': 'NaN' is no id"),
+    "bad time": (
+        "user,item,ts\n1,2,3\n1,4,noon\n",
+        {},
+        ", line 3, column 'ts': 'noon' is not a time; use a number or",
+    ),
+    "infinite time": ("user,item,ts\n1,2,3\n1,4,inf\n", {}, ", line 3, column 'ts': 'inf' is not a time"),
+    "some blank times": (
+        "1,2,3,4\n1,3,3,\n",
+        {},
+        ", line 2, column 3 (timestamp): the time is blank; give every row",
+    ),
+    "bad rating": (
+        "user,item,stars\n1,2,3\n1,4,good\n",
+        {},
+        ", line 3, column 'stars': 'good' is not a number; write",
+    ),
+    "bad rating, quoted": ('user,item,stars\n"1\n",2,3\n1,4,good\n', {}, ", line 4, column 'stars': 'good'"),
+    "not UTF-8": (b"user,item\n1,2\n1,caf\xe9\n", {}, ", line 3: not UTF-8 text; save the file as UTF-8"),
+    "UTF-16": ("user,item\n1,2\n".encode("utf-16"), {}, ", line 1: not UTF-8 text"),
+    "open quote": ('user,item\n1,2\n1,"3\n4,5\n', {}, ", line 3: a field's double quotes do not match"),
+    "stray quote": ('user,item\n1,"2"x\n', {}, ", line 2: a field's double quotes do not match"),
+    "cut gzip": (
+        gzip.compress(b"user,item\n1,2\n")[:-9],
+        {},
+        ": the gzip file is damaged or cut short; copy or",
+    ),
+    "false gzip": (b"\x1f\x8bnothing", {}, ": the gzip file is damaged"),
+    "bad parquet": (b"PAR1 nothing PAR1", {}, ": the Parquet file is damaged; copy or write it again"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_content(tmp_path, case):
+    content, columns, expected = BAD[case]
+    text = message(tmp_path, content, columns=columns)
+    assert expected in text
+    if expected.startswith((",", ":")):
+        assert text.startswith(expected)
+
+
+def test_bad_places(tmp_path):
+    with pytest.raises(UserError, match=r"none\.csv: no such file; check the path"):
+        read_file(tmp_path / "none.csv")
+    with pytest.raises(UserError, match="is a folder; name the file in it"):
+        read_file(tmp_path)
+
+
+def test_permission_denied(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    with pytest.raises(UserError, match=r"a\.csv: permission denied; make the file readable"):
+        read_file(tmp_path / "a.csv")
+
+
+def test_bad_parquet_cells_name_the_row(tmp_path):
+    path = tmp_path / "log.parquet"
+    pl.DataFrame({"user": [1, None], "item": [1, 2]}).write_parquet(path)
+    with pytest.raises(UserError, match="row 2, column 'user': the id is blank"):
+        read_file(path)
+    pl.DataFrame({"user": [1], "thing": [1]}).write_parquet(path)
+    with pytest.raises(UserError, match="cannot tell the item column among 'user', 'thing'"):
+        read_file(path)
+    pl.DataFrame({"user": [1], "item": [1]}).clear().write_parquet(path)
+    with pytest.raises(UserError, match="has columns but no rows"):
+        read_file(path)
+
+
+# --- the user's word for columns --------------------------------------------------------------------------
+
+
+def test_parse_columns():
+    assert parse_columns("user=uid, item=mid,timestamp=3") == {"user": "uid", "item": "mid", "timestamp": "3"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("usr=uid", "unknown role 'usr' - did you mean 'user'?"),
+        ("time=t", "did you mean 'timestamp'?"),
+        ("user", "'user' is not ROLE=COLUMN"),
+        ("", "is not ROLE=COLUMN; write e.g. user=uid,item=mid"),
+        ("user=a,user=b", "'user' is given twice"),
+    ],
+)
+def test_parse_columns_refuses(text, expected):
+    with pytest.raises(UserError) as caught:
+        parse_columns(text)
+    assert expected in str(caught.value)
+
+
+def test_unknown_role_in_columns(tmp_path):
+    assert "unknown role 'usr' - did you mean 'user'?" in _refused(tmp_path, "1,2\n", columns={"usr": "0"})
