@@ -258,7 +258,11 @@ BAD = {
         ", line 1: cannot tell the user and the item column among 'who', 'what'",
     ),
     "unknown header, the remedy": ("who,what\n1,2\n", {}, "--columns user=who,item=what"),
-    "half known header": ("user,what\nx,y\n", {}, ", line 1: cannot tell the item column among"),
+    "half known header": (
+        "user,what\nx,y\n",
+        {},
+        "column among 'user', 'what'; name it, e.g. --columns item=what",
+    ),
     "missing column": (
         "who,what\n1,2\n",
         {"user": "wh"},
@@ -269,7 +273,11 @@ BAD = {
         {"user": "0", "item": "2"},
         "give a name from there or a position from 0 to 1",
     ),
-    "no user named": ("1,2\n3,4\n", {"item": "1"}, ", line 1: cannot tell the user column"),
+    "no user named": (
+        "1,2\n3,4\n",
+        {"item": "1"},
+        ", line 1: --columns gives no user, and there is no header; add its",
+    ),
     "twice the same": ("1,2\n", {"user": "0", "item": "0"}, "--columns names the same column twice"),
     "too few fields": (
         "user,item,rating\n1,2,3\n\n4,5\n",
@@ -384,3 +392,40 @@ def test_parse_columns_refuses(text, expected):
 
 def test_unknown_role_in_columns(tmp_path):
     assert "unknown role 'usr' - did you mean 'user'?" in _refused(tmp_path, "1,2\n", columns={"usr": "0"})
+
+
+pieces = st.sampled_from(
+    [
+        "user",
+        "item",
+        "time",
+        "1",
+        "2.5",
+        "nan",
+        "é",
+        '"',
+        ",",
+        "\t",
+        "::",
+        ";",
+        " ",
+        "\n",
+        "\r",
+        "\r\n",
+        "\0",
+        "2024-01-01",
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.one_of(
+        st.lists(pieces, max_size=30).map(lambda parts: "".join(parts).encode()), st.binary(max_size=60)
+    )
+)
+def test_whatever_the_file_holds_it_is_read_or_refused_in_one_line(tmp_path, raw):
+    try:
+        assert len(read(tmp_path, raw)) > 0
+    except UserError as error:
+        assert "\n" not in str(error) and str(error).startswith(str(tmp_path))

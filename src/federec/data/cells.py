@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from federec.data.columns import shown
 from federec.data.interactions import Ids
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def ids(column: pl.Series) -> tuple[NDArray[np.int32], Ids]:
         missing = column.is_null()
     if missing.any():
         cell = column[_first(missing)]
-        found = f"'{cell}' is no id" if cell else "the id is blank"
+        found = f"{shown(cell)} is no id" if cell else "the id is blank"
         raise BadCell(_first(missing), f"{found}; fill it in or delete the row")
     labels = column.unique(maintain_order=True)
     order = pl.Series(range(len(labels)), dtype=pl.Int32)
@@ -119,7 +120,7 @@ def _numbers(column: pl.Series, parse: Callable[[str], float | None]) -> tuple[p
 
 def _refuse(column: pl.Series, bad: pl.Series, problem: str) -> None:
     if bad.any():
-        raise BadCell(_first(bad), f"'{column[_first(bad)]}' {problem}")
+        raise BadCell(_first(bad), f"{shown(column[_first(bad)])} {problem}")
 
 
 def _first(mask: pl.Series) -> int:

@@ -68,21 +68,28 @@ def choose(names: Sequence[str], has_header: bool, columns: Mapping[str, str], p
     if len(set(chosen.values())) < len(chosen):
         raise UserError(f"{place}: --columns names the same column twice; give each role a column of its own")
     if missing := [role for role in ("user", "item") if role not in chosen]:
-        raise UserError(unnamed(names, missing, place))
+        if has_header:
+            raise UserError(unnamed(names, missing, place))
+        raise UserError(f"{place}: --columns gives no {missing[0]}, and there is no header; add its position")
     return chosen
 
 
 def unnamed(names: Sequence[str], missing: Sequence[str], place: str) -> str:
     """The message for a header in which the user or the item cannot be told."""
     which = " and the ".join(missing)
-    sample = [name.strip() for name in names if name.strip()][: len(missing)]
-    remedy = ",".join(f"{role}={name}" for role, name in zip(missing, sample, strict=False))
+    free = [name for position, name in enumerate(names) if position not in recognise(names).values()]
+    remedy = ",".join(f"{role}={shown(name)[1:-1]}" for role, name in zip(missing, free, strict=False))
     return f"{place}: cannot tell the {which} column among {listing(names)}; name it, e.g. --columns {remedy}"
 
 
 def listing(names: Sequence[str]) -> str:
-    few = ", ".join(f"'{name.strip()}'" for name in names[:12])
-    return few + (", ..." if len(names) > 12 else "")
+    return ", ".join(map(shown, names[:12])) + (", ..." if len(names) > 12 else "")
+
+
+def shown(cell: object) -> str:
+    """A cell as a message quotes it: on one line, and not the whole of a long one."""
+    text = " ".join(str(cell).split())
+    return f"'{text}'" if len(text) <= 40 else f"'{text[:40]}...'"
 
 
 def _find(names: Sequence[str], has_header: bool, column: str, role: str, place: str) -> int:

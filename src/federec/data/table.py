@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from federec.data import cells
-from federec.data.columns import choose, is_position, listing, recognise, unnamed
+from federec.data.columns import choose, is_position, listing, recognise, shown, unnamed
 from federec.errors import UserError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _parquet(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
         raise UserError(f"{path}: has columns but no rows; add some")
     return Table(
         {role: frame.to_series(position) for role, position in chosen.items()},
-        {role: f"'{frame.columns[position]}'" for role, position in chosen.items()},
+        {role: shown(frame.columns[position]) for role, position in chosen.items()},
         lambda row: f"{path}, row {row + 1}",
     )
 
@@ -113,7 +113,7 @@ def _text(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
 
     return Table(
         {role: frame.to_series(position) for role, position in chosen.items()},
-        {role: f"'{names[i].strip()}'" if has_header else f"{i} ({role})" for role, i in chosen.items()},
+        {role: shown(names[i]) if has_header else f"{i} ({role})" for role, i in chosen.items()},
         place,
     )
 
@@ -122,8 +122,7 @@ def _decode(raw: bytes, path: str) -> str:
     """UTF-8 text with `\\n` line ends."""
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     if b"\r" in raw:
-        raw = raw.replace(b"\r\n", b"\n")
-        raw = raw if b"\n" in raw else raw.replace(b"\r", b"\n")
+        raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -142,9 +141,9 @@ def _sniff(text: str, path: str, columns: Mapping[str, str]) -> _Layout:
     for separator in SEPARATORS:
         quoted = quotes and separator != "::"
         records = _records(head, separator, quoted, strict=False)
-        layout = _Layout(separator, quoted, [fields for _, fields in islice(records, _SAMPLE_RECORDS)])
-        if layout.width > 1:
-            layouts.append(layout)
+        sample = [fields for _, fields in islice(records, _SAMPLE_RECORDS)]
+        if sample and len(sample[0]) > 1:
+            layouts.append(_Layout(separator, quoted, sample))
     if not layouts:
         *most, last = SEPARATORS.values()
         raise UserError(
@@ -197,7 +196,8 @@ def _records(text: str, separator: str, quoted: bool, strict: bool = True) -> It
                 yield start, fields
             start = reader.line_num + 1
     except csv.Error:
-        raise _BadQuotes(start) from None
+        if strict:
+            raise _BadQuotes(start) from None
 
 
 def _fast(text: str, layout: _Layout) -> pl.DataFrame | None:
