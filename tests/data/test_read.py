@@ -317,6 +317,13 @@ BAD = {
     "bad rating, quoted": ('user,item,stars\n"1\n",2,3\n1,4,good\n', {}, ", line 4, column 'stars': 'good'"),
     "not UTF-8": (b"user,item\n1,2\n1,caf\xe9\n", {}, ", line 3: not UTF-8 text; save the file as UTF-8"),
     "UTF-16": ("user,item\n1,2\n".encode("utf-16"), {}, ", line 1: not UTF-8 text"),
+    "UTF-16 without a mark": ("user,item\n1,2\n".encode("utf-16-le"), {}, ", line 1: not UTF-8 text"),
+    "tripled quote": ('user,item\n1,"""\n2,3\n', {}, ", line 2: a field's double quotes do not match"),
+    "extra separator at the end": (
+        'user,item\n1,"2"\n3,4,\n',
+        {},
+        ", line 3: too many fields, 3 instead of the 2",
+    ),
     "open quote": ('user,item\n1,2\n1,"3\n4,5\n', {}, ", line 3: a field's double quotes do not match"),
     "stray quote": ('user,item\n1,"2"x\n', {}, ", line 2: a field's double quotes do not match"),
     "cut gzip": (

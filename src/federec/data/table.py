@@ -1,7 +1,7 @@
 """From a file's bytes to its columns: compression, encoding, separator, header, quotes.
 
-Polars reads the text, all of it as strings. Where that fails or looks doubtful, Python's own `csv` reads it
-again, slowly, and either finds the line to complain about or gets it right.
+Polars cuts plain text, all of it into strings. Where there are quotes, or a record does not fit, Python's own
+`csv` goes through the records, slower: it alone says what a quote means and on which line a record starts.
 """
 
 from __future__ import annotations
@@ -99,9 +99,7 @@ def _text(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
     has_header = _has_header(layout.sample, path, columns)
     names = layout.sample[0]
     chosen = choose(names, has_header, columns, f"{path}, line 1")
-    frame = _fast(text, layout)
-    if frame is None:
-        frame = _slow(text, layout, path)
+    frame = _frame(text, layout, path)
     if has_header:
         frame = frame[1:]
     if not frame.height:
@@ -124,10 +122,13 @@ def _decode(raw: bytes, path: str) -> str:
     if b"\r" in raw:
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
-        return raw.decode()
+        text, bad = raw.decode(), raw.find(b"\0")  # a zero byte is valid UTF-8, but never text
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
+        text, bad = "", error.start
+    if bad >= 0:
+        line = raw.count(b"\n", 0, bad) + 1
+        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8")
+    return text
 
 
 def _sniff(text: str, path: str, columns: Mapping[str, str]) -> _Layout:
@@ -200,50 +201,54 @@ def _records(text: str, separator: str, quoted: bool, strict: bool = True) -> It
             raise _BadQuotes(start) from None
 
 
-def _fast(text: str, layout: _Layout) -> pl.DataFrame | None:
-    """All fields as strings, or None where Polars and `csv` might not agree on them."""
-    import polars as pl
-
-    body, separator = text.strip("\n"), layout.separator
-    if "\n\n" in body:  # blank lines, which Polars takes for rows
-        return None
-    if separator == "::":
-        separator = next(c for c in "\t\x1f\x1e\x1d" if c not in body)
-        body = body.replace("::", separator)
-    raw = body.encode()
-    try:
-        frame = pl.read_csv(
-            raw,
-            has_header=False,
-            separator=separator,
-            quote_char='"' if layout.quoted else None,
-            schema={str(i): pl.String for i in range(layout.width)},
-        )
-    except pl.exceptions.PolarsError:
-        return None
-    # Too many fields are an error to Polars; too few are filled up with nulls, and must be told from blanks.
-    if layout.quoted:
-        complete = not frame.to_series(-1).has_nulls()
-    else:
-        complete = raw.count(separator.encode()) == frame.height * (layout.width - 1)
-    return frame if complete else None
-
-
-def _slow(text: str, layout: _Layout, path: str) -> pl.DataFrame:
-    """The same by `csv`: stops at the first line that does not fit."""
-    import polars as pl
-
-    rows = []
+def _frame(text: str, layout: _Layout, path: str) -> pl.DataFrame:
+    """All fields as strings; stops at the first record that does not fit."""
+    body = text.strip("\n")
+    if not layout.quoted and "\n\n" not in body:
+        frame = _cut(body, layout.separator, "\n", layout.width)
+        if frame is not None:
+            return frame
+    # Quotes, blank lines or a fault: `csv` cuts the records, and characters of no other use mark the cuts.
+    field_end, record_end = _unused(text, 2)
+    rewritten = io.StringIO()
     try:
         for line, fields in _records(text, layout.separator, layout.quoted):
             if len(fields) != layout.width:
                 raise UserError(_uneven(f"{path}, line {line}", fields, layout))
-            rows.append(fields)
+            rewritten.write(field_end.join(fields) + record_end)
     except _BadQuotes as bad:
         raise UserError(
             f"{path}, line {bad.line}: a field's double quotes do not match; close or double them"
         ) from None
-    return pl.DataFrame(rows, schema=[str(i) for i in range(layout.width)], orient="row")
+    frame = _cut(rewritten.getvalue().removesuffix(record_end), field_end, record_end, layout.width)
+    if frame is None:
+        raise UserError(f"{path}: cannot be cut into fields; write it as plain CSV")
+    return frame
+
+
+def _cut(body: str, separator: str, end: str, width: int) -> pl.DataFrame | None:
+    """The fields of text without quotes, or None where not every record has `width` of them."""
+    import polars as pl
+
+    if len(separator) > 1:  # Polars knows separators of one byte only
+        (single,) = _unused(body, 1)
+        body, separator = body.replace(separator, single), single
+    raw = body.encode()
+    schema = {str(i): pl.String for i in range(width)}
+    try:
+        frame = pl.read_csv(
+            raw, has_header=False, separator=separator, eol_char=end, quote_char=None, schema=schema
+        )
+    except pl.exceptions.PolarsError:
+        return None
+    # Polars fills up a record that is too short, and forgives a separator at its end.
+    return frame if raw.count(separator.encode()) == frame.height * (width - 1) else None
+
+
+def _unused(text: str, count: int) -> list[str]:
+    """Control characters that do not occur in the text."""
+    controls = (chr(code) for code in range(31, 0, -1) if chr(code) not in "\t\n\r")
+    return list(islice((c for c in controls if c not in text), count))
 
 
 def _uneven(place: str, fields: list[str], layout: _Layout) -> str:
