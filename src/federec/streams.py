@@ -56,9 +56,10 @@ def keys(seed: int, round_: int, users: Array) -> Array:
     return mix(users * GOLDEN + base)
 
 
-def bits(key: Array, draw: Array) -> Array:
-    """64 random bits for each draw of a stream; `key` and `draw` broadcast."""
-    return mix(draw * GOLDEN + key)
+def bits(key: Array, draw: Array | int) -> Array:
+    """64 random bits for each draw of a stream; `key` and `draw` (array or plain number) broadcast."""
+    offset = _signed(draw * GOLDEN) if isinstance(draw, int) else draw * GOLDEN
+    return mix(offset + key)
 
 
 def below(random: Array, bound: Array) -> Array:

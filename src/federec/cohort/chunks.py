@@ -1,0 +1,29 @@
+"""Cutting many devices into cohorts: like lengths together, within a memory budget."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_PADDING = 0.15
+"""Share of a cohort's sample table that may be padding."""
+
+
+def plan(lengths: NDArray[np.int64], bytes_per_sample: float, bytes_per_device: float, budget: float) -> list[slice]:
+    """Slices of devices sorted by falling `lengths`, each a cohort.
+
+    A cohort ends where padding to its longest device would pass MAX_PADDING, or its tables the budget.
+    """
+    total = np.concatenate([[0], np.cumsum(lengths)])
+    slices, start = [], 0
+    while start < len(lengths):
+        longest = int(lengths[start])
+        room = max(1, int(budget / (longest * bytes_per_sample + bytes_per_device)))
+        stop = min(len(lengths), start + room)
+        sizes = np.arange(1, stop - start + 1)
+        filled = total[start + 1 : stop + 1] - total[start]
+        # Lengths fall, so the filled share falls with every device added.
+        fits = int(np.count_nonzero(filled >= (1 - MAX_PADDING) * longest * sizes))
+        slices.append(slice(start, start + max(1, fits)))
+        start = slices[-1].stop
+    return slices

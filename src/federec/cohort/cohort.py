@@ -1,0 +1,102 @@
+"""A cohort: devices stacked and trained side by side.
+
+Devices share no parameter, so the gradient of the *sum* of their losses is each device's own gradient: plain
+autograd, no loop over devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from federec.cohort.draw import Samples
+from federec.cohort.layers import Params
+from federec.cohort.optim import Adam, sgd_
+from federec.cohort.rows import Rows
+
+
+@dataclass
+class Cohort:
+    """The state of stacked devices during one round. Devices are sorted by falling number of samples."""
+
+    users: Tensor
+    samples: Samples
+    rows: Rows
+    tables: Params
+    """Item table -> [U, dim]: each device's own rows."""
+    params: Params
+    """Private parameters, and each device's own copy of the shared layers: [C, ...]."""
+    losses: list[Tensor] = field(default_factory=list)
+    """Mean loss over the active devices, one entry a gradient."""
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        return self.rows.n_items
+
+    def steps(self, batch: int, epoch: int = 0) -> Iterator[Step]:
+        """The epoch's batches in order; a device takes part until its samples are used up."""
+        order = self.samples.order(epoch)
+        slots = self.rows.slots.gather(1, order)
+        labels = self.samples.labels.gather(1, order)
+        counts = self.samples.counts.tolist()  # falling, so the active devices are always the first ones
+        active = len(counts)
+        for start in range(0, counts[0], batch):
+            while counts[active - 1] <= start:
+                active -= 1
+            width = slice(start, min(start + batch, counts[0]))
+            left = (self.samples.counts[:active, None] - start).clamp(max=batch)
+            real = torch.arange(width.stop - start, device=slots.device) < left
+            yield Step(self, active, slots[:active, width], labels[:active, width], real / left)
+
+
+@dataclass
+class Step:
+    """One batch on every active device of the cohort at once."""
+
+    cohort: Cohort
+    active: int
+    slots: Tensor
+    """[A, B] rows of the batch's samples in the cohort's item tables."""
+    labels: Tensor
+    weight: Tensor
+    """[A, B] weight of each sample in its device's mean; 0 for padding."""
+    _gathered: Params = field(default_factory=dict)
+
+    @property
+    def n_items(self) -> int:
+        return self.cohort.n_items
+
+    def values(self) -> Params:
+        """Current values of all parameters of the active devices, item rows gathered [A, B, dim]."""
+        for name, table in self.cohort.tables.items():
+            if name not in self._gathered:
+                self._gathered[name] = embedding(self.slots, table)
+        return {**{name: value[: self.active] for name, value in self.cohort.params.items()}, **self._gathered}
+
+    def autograd(self, loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Each device's own gradient, from the sum of all devices' losses [A]."""
+        self.cohort.losses.append(loss.detach().mean())
+        return torch.autograd.grad(loss.sum(), list(wrt))
+
+    def move(self, name: str, gradient: Tensor, rate: float) -> None:
+        """One optimiser step on one parameter; a row that a batch holds twice moves by both gradients."""
+        if name in self.cohort.tables:
+            table = self.cohort.tables[name]
+            change = gradient.flatten(0, 1).mul_(-rate)
+            table.scatter_add_(0, self.slots.reshape(-1, 1).expand_as(change), change)
+            self._gathered.pop(name, None)
+            return
+        params = self.cohort.params
+        value = params[name][: self.active]
+        if f"{name}/m" in params:
+            m, v, t = (params[f"{name}/{part}"][: self.active] for part in "mvt")
+            Adam().step_(value, gradient, m, v, t, rate)
+        else:
+            sgd_(value, gradient, rate)

@@ -1,0 +1,109 @@
+"""What a device learns from in a round: its positives, fresh negatives, shuffled.
+
+All devices of a cohort are drawn at once. Which numbers come out depends on (seed, round, user, draw) alone,
+never on who else is in the cohort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federec import streams
+from federec.data.split import Split
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Every device's interactions as tensors: what it trains on and what it never draws as a negative."""
+
+    n_items: int
+    ptr: Tensor
+    train: Tensor
+    closed_ptr: Tensor
+    gaps: Tensor
+    """For the k-th closed item e_k of a device (sorted): e_k - k, the number of open items below it."""
+
+    @staticmethod
+    def of(split: Split, close_held_out: bool, device: torch.device | str = "cpu") -> Devices:
+        """`close_held_out`: never draw validation and test items as negatives (the leak of `paper`)."""
+        closed_ptr, closed = split.history(close_held_out)
+        rank = np.arange(len(closed)) - np.repeat(closed_ptr[:-1], np.diff(closed_ptr))
+
+        def tensor(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
+
+        return Devices(
+            split.data.n_items, tensor(split.ptr), tensor(split.train), tensor(closed_ptr), tensor(closed - rank)
+        )
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    @property
+    def positives(self) -> Tensor:
+        """How many training interactions each device has."""
+        return self.ptr[1:] - self.ptr[:-1]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A cohort's samples of one round, before shuffling: row c holds device c's, padded on the right."""
+
+    items: Tensor
+    labels: Tensor
+    counts: Tensor
+    """Samples of each device; the rest of its row is padding."""
+    key: Tensor
+    """Stream key of each device for this round."""
+
+    def order(self, epoch: int) -> Tensor:
+        """Shuffled positions [C, S] of an epoch: by random key, ties by position, padding last."""
+        position = torch.arange(self.items.shape[1], device=self.items.device)
+        draw = streams.SHUFFLE + (epoch << 32) + position
+        key = (streams.bits(self.key[:, None], draw) >> 33) & 0x7FFF_FFFF
+        key = (key << 32) | position
+        key.masked_fill_(position >= self.counts[:, None], torch.iinfo(torch.int64).max)
+        if key.device.type == "cpu":  # numpy sorts rows of integers several times faster than torch
+            key.numpy().sort(axis=1)
+        else:
+            key = key.sort(dim=1).values
+        return key.bitwise_and_(0x7FFF_FFFF).clamp_(max=len(position) - 1)
+
+
+def _ragged(ptr: Tensor, values: Tensor, rows: Tensor, fill: int) -> Tensor:
+    """Rows of a CSR array, padded with `fill` to the longest."""
+    start, count = ptr[rows], ptr[rows + 1] - ptr[rows]
+    column = torch.arange(int(count.max()), device=ptr.device)
+    index = (start[:, None] + column).clamp_(max=max(len(values) - 1, 0))
+    return values[index].masked_fill_(column >= count[:, None], fill)
+
+
+def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int) -> Samples:
+    """Each positive followed by its fresh negatives, uniform over the items open to the device.
+
+    The r-th open item is r + #{k : e_k - k <= r}: one draw a negative, no rejection, no (users, items) table.
+    A device that has every item draws no negatives.
+    """
+    n = devices.ptr[users + 1] - devices.ptr[users]
+    positives = _ragged(devices.ptr, devices.train, users, 0)
+    key = streams.keys(seed, round_, users)
+    gaps = _ragged(devices.closed_ptr, devices.gaps, users, devices.n_items + 1)
+    open_items = devices.n_items - (devices.closed_ptr[users + 1] - devices.closed_ptr[users])
+    each = negatives if negatives and bool((open_items > 0).any()) else 0
+
+    slot = torch.arange(positives.shape[1] * each, device=users.device)
+    rank = streams.below(streams.bits(key[:, None], streams.NEGATIVES + slot), open_items[:, None])
+    drawn = rank + torch.searchsorted(gaps, rank, right=True)
+    drawn = drawn.clamp_(max=devices.n_items - 1).view(*positives.shape, each)
+    items = torch.cat([positives[:, :, None], drawn], 2).flatten(1)
+    labels = torch.zeros(items.shape, device=users.device)
+    labels[:, :: 1 + each] = 1.0
+    full = open_items <= 0
+    if each and bool(full.any()):  # keep only the positives of a device that has every item
+        items[full, : positives.shape[1]] = positives[full]
+        labels[full] = 1.0
+    return Samples(items, labels, torch.where(full, n, n * (1 + each)), key)

@@ -1,0 +1,67 @@
+"""Parameters and score layers for stacked devices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Params = dict[str, Tensor]
+"""Name -> tensor. Private parameters and layers have a leading device dimension; item rows come gathered for the
+samples at hand, [C, B, dim]."""
+
+
+@dataclass(frozen=True)
+class Param:
+    """What a parameter is before it has values."""
+
+    shape: tuple[int, ...]
+    """Of one device's copy; of one row, for an item table."""
+    init: Literal["normal", "uniform", "zeros"] = "normal"
+    scale: float = 1.0
+    """Standard deviation of `normal`, bound of `uniform`."""
+    rows: bool = False
+    """One row per item: a device fetches, trains and sends only the rows it touches."""
+    adam: bool = False
+    """Stepped by Adam with moments of its own, kept from round to round; by SGD otherwise."""
+
+    def start(self, n_items: int, generator: torch.Generator) -> Tensor:
+        """First values: an item table, or the one copy that all devices begin with."""
+        shape = (n_items, *self.shape) if self.rows else self.shape
+        if self.init == "normal":
+            return torch.randn(shape, generator=generator) * self.scale
+        if self.init == "uniform":
+            return (torch.rand(shape, generator=generator) * 2 - 1) * self.scale
+        return torch.zeros(shape)
+
+
+def item_rows(dim: int) -> Param:
+    """An item table whose rows start N(0, 1)."""
+    return Param((dim,), rows=True)
+
+
+def mlp_params(name: str, widths: tuple[int, ...], adam: bool = False) -> dict[str, Param]:
+    """Weights and biases of layers widths[0] -> widths[1] -> ..., uniform in +-1/sqrt(inputs) as torch's Linear."""
+    params = {}
+    for i, (inputs, outputs) in enumerate(pairwise(widths)):
+        bound = 1 / math.sqrt(inputs)
+        params[f"{name}.{i}.weight"] = Param((inputs, outputs), "uniform", bound, adam=adam)
+        params[f"{name}.{i}.bias"] = Param((outputs,), "uniform", bound, adam=adam)
+    return params
+
+
+def mlp(p: Params, name: str, x: Tensor) -> Tensor:
+    """Logits [C, B] of inputs x [C, B, width]: every device through its own layers, ReLU between them."""
+    depth = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in p)
+    for i in range(depth - 1):
+        x = torch.baddbmm(p[f"{name}.{i}.bias"][:, None], x, p[f"{name}.{i}.weight"]).relu()
+    return dot(p[f"{name}.{depth - 1}.weight"][:, :, 0], x) + p[f"{name}.{depth - 1}.bias"]
+
+
+def dot(user: Tensor, rows: Tensor) -> Tensor:
+    """Inner products [C, B] of user vectors [C, dim] and item rows [C, B, dim]."""
+    return (rows * user[:, None]).sum(2)  # several times faster than a batched product with one column

@@ -1,0 +1,72 @@
+"""The items a device ranks its held-out item against: 99 it never touched for validation, 99 others for test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federec import streams
+from federec.data.split import Split
+
+SAMPLED = 99
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Item codes [E, 1 + 99]: the held-out item first, -1 where a user has too few untouched items.
+    Row e belongs to user `users[e]`."""
+
+    users: Tensor
+    valid: Tensor
+    test: Tensor
+
+
+def sample(split: Split, seed: int, count: int = SAMPLED) -> Candidates:
+    """Draw each evaluated user's candidates, once per run, uniformly and without replacement.
+
+    Validation takes the first `count` of 2 * count distinct untouched items, test the last: disjoint
+    unless a user has fewer than 2 * count.
+    """
+    users = split.evaluated
+    ptr, closed = split.history(True)
+    untouched = split.data.n_items - (ptr[users + 1] - ptr[users])
+    drawn = _distinct(streams.keys(seed, streams.ONCE, users.astype(np.int64)), untouched, 2 * count)
+
+    # From ranks among the untouched items to item codes, as in cohort.draw, by one search over all users.
+    rank = np.arange(len(closed)) - np.repeat(ptr[:-1], np.diff(ptr))
+    owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    stride = split.data.n_items + 1
+    gaps = owner * stride + closed - rank
+    items = drawn + np.searchsorted(gaps, users[:, None] * stride + drawn, side="right") - ptr[users][:, None]
+
+    have = np.minimum(untouched, 2 * count)
+    column = np.arange(count)
+    first = np.where(column < have[:, None], items[:, :count], -1)
+    from_end = have[:, None] - 1 - column
+    last = np.take_along_axis(items, np.maximum(from_end, 0), 1)
+    last = np.where(from_end >= 0, last, -1)
+
+    def with_target(target: np.ndarray, others: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.concatenate([target[users][:, None], others], 1).astype(np.int64))
+
+    return Candidates(torch.from_numpy(users.copy()), with_target(split.valid, first), with_target(split.test, last))
+
+
+def _distinct(keys: np.ndarray, bounds: np.ndarray, count: int) -> np.ndarray:
+    """[E, count] distinct numbers below each bound in random order (Floyd's algorithm, all users at once).
+
+    Where bound < count only the first `bound` columns mean anything.
+    """
+    chosen = np.full((len(keys), count), -1, np.int64)
+    start = np.maximum(bounds - count, 0)
+    for i in range(count):
+        last = start + i  # the i-th draw is from 0..last; a number drawn before is replaced by `last` itself
+        value = streams.below(streams.bits(keys, streams.CANDIDATES + i), last + 1)
+        taken = (chosen[:, :i] == value[:, None]).any(1)
+        chosen[:, i] = np.where(taken, last, value)
+    shuffle = streams.bits(keys[:, None], streams.CANDIDATES + count + np.arange(count))
+    shuffle = np.where(np.arange(count) < bounds[:, None], shuffle, np.iinfo(np.int64).max)
+    return np.take_along_axis(chosen, shuffle.argsort(1, kind="stable"), 1)

@@ -1,0 +1,49 @@
+"""From ranks to metrics. One item is held out per user, so for a 0-based rank r and a cut-off K:
+
+    HR@K = recall@K = [r < K]      precision@K = [r < K] / K
+    NDCG@K = [r < K] / log2(r + 2)      MRR@K = MAP@K = [r < K] / (r + 1)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CUTS = (5, 10, 20)
+
+Metrics = dict[str, float]
+
+
+def rank_metrics(ranks: Tensor) -> Metrics:
+    """Means over users, at every cut-off."""
+    r = ranks.double()
+    out: Metrics = {}
+    for k in CUTS:
+        hit = (r < k).double()
+        hr, mrr = float(hit.mean()), float((hit / (r + 1)).mean())
+        out |= {
+            f"hr@{k}": hr,
+            f"ndcg@{k}": float((hit / torch.log2(r + 2)).mean()),
+            f"mrr@{k}": mrr,
+            f"recall@{k}": hr,
+            f"precision@{k}": hr / k,
+            f"map@{k}": mrr,
+        }
+    return out
+
+
+def list_metrics(lists: Tensor, n_items: int) -> Metrics:
+    """Of the recommendation lists [E, TOP]: share of the catalogue that appears in any list, and how unequally
+    the recommendations fall on items (Gini: 0 = all items alike, 1 = all on one item)."""
+    out: Metrics = {}
+    for k in CUTS:
+        counts = torch.bincount(lists[:, :k].flatten(), minlength=n_items).double().sort().values
+        place = torch.arange(1, n_items + 1, dtype=torch.float64)
+        gini = ((2 * place - n_items - 1) * counts).sum() / (n_items * counts.sum())
+        out |= {f"coverage@{k}": float((counts > 0).double().mean()), f"gini@{k}": float(gini)}
+    return out
+
+
+def lightest_quarter(interactions: Tensor) -> Tensor:
+    """Positions of the quarter of users with the fewest interactions (ties: the earlier user)."""
+    return interactions.argsort(stable=True)[: -(-len(interactions) // 4)]

@@ -1,0 +1,35 @@
+"""Protocols: how training negatives are drawn and which round counts. Named in every result.
+
+`clean`  negatives are drawn outside the device's *training* items; held-out items are as unknown to training as
+         any other.
+`paper`  negatives never include the device's validation and test items either, as in the published code of
+         PFedRec, FedRAP and their descendants. That leaks the answer: every other item is pushed down sooner or
+         later, the held-out ones never.
+
+Both choose the round by validation HR@10 against 99 sampled items; among equals the later round counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federec.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Protocol:
+    name: str
+    close_held_out: bool
+    """Never draw validation and test items as training negatives."""
+    choose: str = "hr@10"
+    """The sampled validation metric that picks the round."""
+
+
+PROTOCOLS = {p.name: p for p in (Protocol("clean", close_held_out=False), Protocol("paper", close_held_out=True))}
+
+
+def protocol(name: str) -> Protocol:
+    """The protocol of that name."""
+    if name not in PROTOCOLS:
+        raise UserError(f"unknown protocol '{name}'{did_you_mean(name, PROTOCOLS)}")
+    return PROTOCOLS[name]

@@ -1,0 +1,44 @@
+"""Ranks of held-out items, batched. A tie counts against the held-out item, and so does a score that is not a
+number: a method that diverges must not look good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+TOP = 20
+"""Length of the recommendation lists kept for coverage and Gini."""
+
+
+def sampled_ranks(scores: Tensor, candidates: Tensor) -> Tensor:
+    """0-based rank of the first column among the others, [E]; candidates of -1 do not count."""
+    beaten = scores[:, 1:] < scores[:, :1]
+    return ((candidates[:, 1:] >= 0) & ~beaten).sum(1)
+
+
+@dataclass(frozen=True)
+class FullRanks:
+    """Ranks among all items outside the user's history, and the test-time recommendation lists."""
+
+    valid: Tensor
+    test: Tensor
+    lists: Tensor
+    """[E, TOP] item codes, best first."""
+
+
+def full_ranks(scores: Tensor, train: Tensor, valid: Tensor, test: Tensor) -> FullRanks:
+    """Rank all items: scores [E, n_items] (overwritten), train [E, L] item codes padded with -1.
+
+    Validation ranks among items outside training; test also leaves out the validation item, known by then.
+    """
+    user = torch.arange(len(scores), device=scores.device)
+    valid_score, test_score = scores[user, valid], scores[user, test]
+    row, column = (train >= 0).nonzero(as_tuple=True)
+    scores[row, train[row, column]] = -torch.inf
+    valid_rank = (~(scores < valid_score[:, None])).sum(1) - 1
+    scores[user, valid] = -torch.inf
+    test_rank = (~(scores < test_score[:, None])).sum(1) - 1
+    lists = scores.topk(min(TOP, scores.shape[1]), dim=1).indices
+    return FullRanks(valid_rank, test_rank, lists)

@@ -1,0 +1,119 @@
+"""One round, start to end: stack, draw, fetch, fit, send, aggregate, apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federec import streams
+from federec.cohort.chunks import plan
+from federec.cohort.cohort import Cohort
+from federec.cohort.draw import Devices, draw
+from federec.cohort.rows import Rows
+from federec.federation.state import State
+from federec.federation.update import Channel, Mean, Update
+from federec.methods.base import DeviceMethod
+
+MEMORY = 32 * 2**20
+"""Bytes that one cohort's tables may take: small enough to stay near the cache."""
+
+_SAMPLE_BYTES = 64  # index, order, key, slot and label of a sample
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What the server knows after a round."""
+
+    loss: float
+    up_bytes: float
+    down_bytes: float
+    """Per device that took part."""
+
+
+def select(devices: int, participation: float, seed: int, round_: int) -> Tensor:
+    """The devices of a round: those with the smallest random keys, in order of their numbers."""
+    everyone = torch.arange(devices)
+    count = max(1, round(participation * devices))
+    if count >= devices:
+        return everyone
+    key = streams.bits(streams.keys(seed, round_, everyone), streams.SELECTION)
+    return key.argsort(stable=True)[:count].sort().values
+
+
+def cohorts(
+    method: DeviceMethod, state: State, devices: Devices, users: Tensor, seed: int, round_: int, memory: float = MEMORY
+) -> Iterator[Cohort]:
+    """Stack the users in cohorts of like lengths, draw their samples and fetch the rows they need."""
+    positives = devices.positives[users].cpu().numpy()
+    order = np.argsort(-positives, kind="stable")
+    width = sum(p.shape[0] for p in {**method.shared(), **method.private()}.values() if p.rows)
+    lengths = positives[order] * (1 + method.negatives)
+    per_sample = _SAMPLE_BYTES + 8 * width
+    per_device = 8 * devices.n_items + 16 * min(method.batch, int(lengths[0])) * width
+    for part in plan(lengths, per_sample, per_device, memory):
+        chunk = users[torch.from_numpy(order[part]).to(users.device)]
+        yield stack(method, state, devices, chunk, seed, round_)
+
+
+def stack(method: DeviceMethod, state: State, devices: Devices, users: Tensor, seed: int, round_: int) -> Cohort:
+    """One cohort; `users` sorted by falling number of samples."""
+    samples = draw(devices, users, seed, round_, method.negatives)
+    rows = Rows.of(samples.items, samples.counts, devices.n_items)
+    tables, params = {}, {name: value[users] for name, value in state.private.items()}
+    for name, param in method.shared().items():
+        value = state.shared[name]
+        if param.rows:
+            tables[name] = value.index_select(0, rows.ids)
+        else:
+            params[name] = value.expand(len(users), *value.shape).clone()
+    for name, store in state.stores.items():
+        tables[name] = store.take(users.tolist(), rows.owner, rows.ids)
+    return Cohort(users, samples, rows, tables, params)
+
+
+def update_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update:
+    """What the cohort's devices send: the change of every shared parameter, and nothing private."""
+    tables = [name for name, param in method.shared().items() if param.rows]
+    layers = [name for name, param in method.shared().items() if not param.rows]
+    return Update(
+        ids=cohort.rows.ids,
+        counts=cohort.rows.counts(len(cohort)),
+        rows={name: cohort.tables[name] - state.shared[name].index_select(0, cohort.rows.ids) for name in tables},
+        layers={name: cohort.params[name] - state.shared[name] for name in layers},
+    )
+
+
+def keep_private(cohort: Cohort, state: State) -> None:
+    """The devices store their private parameters for the next round."""
+    for name, value in state.private.items():
+        value[cohort.users] = cohort.params[name]
+    for name, store in state.stores.items():
+        store.put(cohort.users.tolist(), cohort.rows, cohort.tables[name])
+
+
+def play(
+    method: DeviceMethod,
+    state: State,
+    devices: Devices,
+    users: Tensor,
+    seed: int,
+    round_: int,
+    observe: Callable[[Cohort], None] = lambda cohort: None,
+    memory: float = MEMORY,
+) -> RoundReport:
+    """Play one round in place. `observe` sees each cohort after it has learned, while its own rows are alive."""
+    channel, server = Channel(), Mean()
+    losses: list[Tensor] = []
+    for cohort in cohorts(method, state, devices, users, seed, round_, memory):
+        method.fit(cohort)
+        server.add(channel.send(update_of(method, cohort, state)), state.shared)
+        keep_private(cohort, state)
+        losses += cohort.losses
+        observe(cohort)
+    state.shared = server.apply(state.shared)
+    loss = float(torch.stack(losses).mean()) if losses else float("nan")
+    return RoundReport(loss, channel.up_bytes / channel.devices, channel.down_bytes / channel.devices)

@@ -1,0 +1,69 @@
+"""All parameters of a federation between two rounds: the server's, and every device's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from federec.cohort.layers import Params
+from federec.cohort.optim import Adam
+from federec.cohort.rows import RowStore
+from federec.methods.base import DeviceMethod
+
+
+@dataclass
+class State:
+    """Shared parameters, and private ones stacked over all devices [N, ...]."""
+
+    shared: Params
+    private: Params = field(default_factory=dict)
+    stores: dict[str, RowStore] = field(default_factory=dict)
+    """Private item tables, of which a device keeps only the rows it touched."""
+
+    @staticmethod
+    def start(method: DeviceMethod, n_items: int, devices: int, seed: int, place: torch.device | str = "cpu") -> State:
+        """First values, a function of the seed alone; all devices start alike."""
+        generator = torch.Generator().manual_seed(seed)
+        shared = {name: p.start(n_items, generator).to(place) for name, p in method.shared().items()}
+        state = State(shared)
+        for name, param in method.private().items():
+            value = param.start(n_items, generator).to(place)
+            if param.rows:
+                state.stores[name] = RowStore(value, devices)
+                continue
+            stacked = value.expand(devices, *value.shape).clone()
+            state.private[name] = stacked
+            if param.adam:
+                state.private |= {f"{name}/{part}": zeros for part, zeros in Adam.moments(stacked).items()}
+        return state
+
+    def copy(self) -> State:
+        """An independent copy."""
+        return State(
+            {name: value.clone() for name, value in self.shared.items()},
+            {name: value.clone() for name, value in self.private.items()},
+            {name: store.copy() for name, store in self.stores.items()},
+        )
+
+    def tensors(self) -> Params:
+        """Flat, for a file: `shared:NAME`, `private:NAME`, `store:NAME:PART`."""
+        flat = {f"shared:{name}": value for name, value in self.shared.items()}
+        flat |= {f"private:{name}": value for name, value in self.private.items()}
+        for name, store in self.stores.items():
+            flat |= {f"store:{name}:{part}": value for part, value in store.tensors().items()}
+        return flat
+
+    @staticmethod
+    def of(flat: Params) -> State:
+        """The state whose `tensors` these are."""
+        state, stores = State({}), {}
+        for key, value in flat.items():
+            kind, name = key.split(":", 1)
+            if kind == "store":
+                name, part = name.rsplit(":", 1)
+                stores.setdefault(name, {})[part] = value
+            else:
+                (state.shared if kind == "shared" else state.private)[name] = value
+        state.stores = {name: RowStore.of(parts) for name, parts in stores.items()}
+        return state

@@ -1,0 +1,84 @@
+"""What a method is: which parameters are shared, which private, how a device scores, how it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from federec.cohort.cohort import Cohort, Step
+from federec.cohort.layers import Param, Params
+
+View = Literal["own", "global"]
+
+
+class Settings(BaseModel):
+    """Typed settings: every field has a default equal to the paper's, a docstring, and bounds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class Method(Settings):
+    """A way to recommend. Its fields are its settings; its class variables say what it is."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str] = ""
+    """Where it comes from."""
+    default_rounds: ClassVar[int] = 100
+    plugins: ClassVar[tuple[str, ...]] = ()
+    """Names of the plug-ins on it, in the order they were put on."""
+
+
+class DeviceMethod(Method):
+    """A method trained on the devices. Subclasses say what is shared and private, and how a device scores."""
+
+    view: ClassVar[View] = "global"
+    """The item rows a device ranks with: its `own`, as tuned this round, or the server's new `global` ones."""
+
+    batch: PositiveInt = 256
+    """Samples in a device's batch."""
+    negatives: NonNegativeInt = 4
+    """Fresh negatives drawn for each positive, every round."""
+    epochs: PositiveInt = 1
+    """Passes of a device over its samples in a round."""
+
+    def shared(self) -> dict[str, Param]:
+        """Parameters that the server aggregates: item tables (`rows`) and layers."""
+        return {}
+
+    def private(self) -> dict[str, Param]:
+        """Parameters that never leave the device."""
+        return {}
+
+    def score(self, p: Params) -> Tensor:
+        """Logits [C, B] of the items whose rows p holds."""
+        raise NotImplementedError(f"{type(self).__name__}.score")
+
+    def step(self, step: Step) -> None:
+        """Learn from one batch, on every device of the cohort at once."""
+        raise NotImplementedError(f"{type(self).__name__}.step")
+
+    def fit(self, cohort: Cohort) -> None:
+        """A device's local learning in one round."""
+        for epoch in range(self.epochs):
+            for step in cohort.steps(self.batch, epoch):
+                self.step(step)
+
+    def loss(self, p: Params, step: Step) -> Tensor:
+        """Each device's mean cross-entropy over its batch, [C]."""
+        cross_entropy = binary_cross_entropy_with_logits(self.score(p), step.labels, reduction="none")
+        return (cross_entropy * step.weight).sum(1)
+
+    def descend(self, step: Step, rates: Mapping[str, float]) -> None:
+        """Move the named parameters down the gradient taken at their current values, each by its own rate."""
+        for name, gradient in self.gradient(step, tuple(rates)).items():
+            step.move(name, gradient, rates[name])
+
+    def gradient(self, step: Step, names: Sequence[str]) -> Params:
+        """Each device's gradient of its loss with respect to the named parameters."""
+        p = step.values()
+        p |= {name: p[name].detach().requires_grad_() for name in names}
+        return dict(zip(names, step.autograd(self.loss(p, step), [p[n] for n in names]), strict=True))

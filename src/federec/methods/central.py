@@ -1,0 +1,36 @@
+"""Centralised references: methods that see everybody's history. Not federated; they say what federation costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federec.cohort.layers import Params
+from federec.data.split import Split
+from federec.methods.base import Method
+
+
+class CentralMethod(Method):
+    """A method fitted on pooled data. Each round refits or refines; the round is chosen on validation as ever."""
+
+    def start(self, split: Split, seed: int) -> Params:
+        """First values."""
+        return {}
+
+    def refine(self, model: Params, split: Split, round_: int) -> Params:
+        """The model of this round."""
+        raise NotImplementedError(f"{type(self).__name__}.refine")
+
+    def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
+        """Scores [C, n_items] of all items."""
+        raise NotImplementedError(f"{type(self).__name__}.scores")
+
+
+def history_matrix(split: Split, users: Tensor) -> Tensor:
+    """[C, n_items] with 1 where a user's training history has the item; for a few users at a time."""
+    matrix = torch.zeros(len(users), split.data.n_items)
+    for row, user in enumerate(users.tolist()):
+        items = split.train[split.ptr[user] : split.ptr[user + 1]]
+        matrix[row, torch.from_numpy(items.astype(np.int64))] = 1.0
+    return matrix

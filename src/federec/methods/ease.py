@@ -1,0 +1,52 @@
+"""EASE - Embarrassingly Shallow Autoencoders for Sparse Data (Steck, WWW 2019).
+
+    B = argmin |X - XB|^2 + l2 |B|^2   with  diag(B) = 0
+    P = (X'X + l2 I)^-1,   B_jk = -P_jk / P_kk  (j != k),   scores = X B
+
+Closed form, so a round is one value of l2; validation picks the round and with it l2.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field, PositiveFloat
+from torch import Tensor
+
+from federec.cohort.layers import Params
+from federec.data.split import Split
+from federec.methods.central import CentralMethod, history_matrix
+
+_BLOCK = 512
+
+
+class EASE(CentralMethod):
+    """Centralised reference: item-item regression in closed form."""
+
+    name: ClassVar[str] = "ease"
+    paper: ClassVar[str] = "Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"
+    default_rounds: ClassVar[int] = 6
+
+    l2: tuple[PositiveFloat, ...] = Field((30.0, 100.0, 200.0, 400.0, 800.0, 1600.0), min_length=1)
+    """Ridge penalties to try, one a round."""
+
+    def refine(self, model: Params, split: Split, round_: int) -> Params:
+        gram = torch.zeros(split.data.n_items, split.data.n_items)
+        for block in torch.arange(split.data.n_users).split(_BLOCK):
+            x = history_matrix(split, block)
+            gram += x.T @ x
+        return {"weights": item_weights(gram, self.l2[min(round_, len(self.l2)) - 1])}
+
+    def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
+        return history_matrix(split, users) @ model["weights"]
+
+
+def item_weights(gram: Tensor, l2: float) -> Tensor:
+    """B from the co-occurrence X'X."""
+    a = gram.double()
+    a.diagonal().add_(l2)
+    precision = torch.cholesky_inverse(torch.linalg.cholesky(a))
+    weights = -precision / precision.diagonal()
+    weights.fill_diagonal_(0.0)
+    return weights.float()

@@ -1,0 +1,26 @@
+"""Local-only: PFedRec with federation off. What could a device learn from its own history alone?
+
+The item table is private and kept from round to round; nothing is sent.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from federec.cohort.layers import Param
+from federec.methods.base import View
+from federec.methods.pfedrec import PFedRec
+
+
+class LocalOnly(PFedRec):
+    """Control: PFedRec on each device alone, no server."""
+
+    name: ClassVar[str] = "local-only"
+    paper: ClassVar[str] = "control"
+    view: ClassVar[View] = "global"  # its rows outlive the round, so there is nothing tuned beside them
+
+    def shared(self) -> dict[str, Param]:
+        return {}
+
+    def private(self) -> dict[str, Param]:
+        return {**super().shared(), **super().private()}

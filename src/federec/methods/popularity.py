@@ -1,0 +1,31 @@
+"""Popularity: the same list for everybody.
+
+    score_j = number of training interactions of item j
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federec.cohort.layers import Params
+from federec.data.split import Split
+from federec.methods.central import CentralMethod
+
+
+class Popularity(CentralMethod):
+    """Control: rank items by how often they were interacted with."""
+
+    name: ClassVar[str] = "popularity"
+    paper: ClassVar[str] = "control"
+    default_rounds: ClassVar[int] = 1
+
+    def refine(self, model: Params, split: Split, round_: int) -> Params:
+        counts = np.bincount(split.train, minlength=split.data.n_items)
+        return {"counts": torch.from_numpy(counts).float()}
+
+    def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
+        return model["counts"].repeat(len(users), 1)

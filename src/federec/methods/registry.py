@@ -1,0 +1,24 @@
+"""All methods by name. Plug-ins have a registry of their own."""
+
+from __future__ import annotations
+
+from federec.errors import UserError, did_you_mean
+from federec.methods.base import Method
+from federec.methods.ease import EASE
+from federec.methods.fedmf import FedMF
+from federec.methods.ials import IALS
+from federec.methods.local_only import LocalOnly
+from federec.methods.negative_count import NegativeCount
+from federec.methods.pfedrec import PFedRec
+from federec.methods.popularity import Popularity
+
+METHODS: dict[str, type[Method]] = {
+    m.name: m for m in (PFedRec, FedMF, Popularity, LocalOnly, NegativeCount, EASE, IALS)
+}
+
+
+def method_class(name: str) -> type[Method]:
+    """The method of that name."""
+    if name not in METHODS:
+        raise UserError(f"unknown method '{name}'{did_you_mean(name, METHODS)}")
+    return METHODS[name]

@@ -1,0 +1,42 @@
+"""Plug-ins: something that changes any method.
+
+A plug-in is a mix-in: `plug(FedMF, DualPer)` is the class `FedMF` with the plug-in's methods laid over it, so
+`super()` inside a plug-in is the method below, and settings of both are settings of the result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from federec.errors import UserError
+from federec.methods.base import DeviceMethod, Method, Settings
+
+
+if TYPE_CHECKING:
+    _Below = DeviceMethod  # what `super()` is, once a plug-in lies over a method
+else:
+    _Below = Settings  # a plug-in brings its own settings only, never the defaults of a method
+
+
+class Plugin(_Below):
+    """Overrides parts of whatever device method lies below it."""
+
+    plugin: ClassVar[str]
+
+
+def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
+    """The method class with plug-ins laid over it, the last one outermost."""
+    for plugin in plugins:
+        if not issubclass(method, DeviceMethod):
+            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': it is not trained on devices")
+        if plugin.plugin in method.plugins:
+            raise UserError(f"plug-in '{plugin.plugin}' is given twice")
+        facts = {
+            "plugins": (*method.plugins, plugin.plugin),
+            "__module__": __name__,
+            "__doc__": method.__doc__,
+            "__annotations__": {"plugins": ClassVar[tuple[str, ...]]},
+            "model_config": {"use_attribute_docstrings": False},  # already read from the classes below
+        }
+        method = type(f"{plugin.__name__}{method.__name__}", (plugin, method), facts)
+    return method

@@ -1,0 +1,38 @@
+"""All plug-ins by name, and building a method from names and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from federec.errors import UserError, did_you_mean
+from federec.methods.base import Method
+from federec.methods.registry import method_class
+from federec.plugins.base import Plugin, plug
+from federec.plugins.dualper import DualPer
+
+PLUGINS: dict[str, type[Plugin]] = {p.plugin: p for p in (DualPer,)}
+
+
+def plugin_class(name: str) -> type[Plugin]:
+    """The plug-in of that name."""
+    if name not in PLUGINS:
+        raise UserError(f"unknown plug-in '{name}'{did_you_mean(name, PLUGINS)}")
+    return PLUGINS[name]
+
+
+def build(name: str, plugins: Iterable[str] = (), settings: Mapping[str, Any] | None = None) -> Method:
+    """A method with plug-ins and settings, checked before anything is trained."""
+    cls = plug(method_class(name), *(plugin_class(p) for p in plugins))
+    settings = settings or {}
+    for key in settings:
+        if key not in cls.model_fields:
+            raise UserError(f"'{name}' has no setting '{key}'{did_you_mean(key, cls.model_fields)}")
+    try:
+        return cls.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"setting {place}={first['input']!r} of '{name}': {first['msg'].lower()}") from None

@@ -1,0 +1,203 @@
+"""What a run loop drives: play a round and say how it went, and look closely at the best one.
+
+A method that ranks with rows tuned in the round ("own" view) loses them when the round ends. Nothing is kept:
+randomness is a pure function of (seed, round, user, draw), so the best round is simply played again from the
+state it began with - for the final evaluation, and on a device that is asked to recommend.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from federec.cohort.cohort import Cohort
+from federec.cohort.draw import Devices
+from federec.data.split import Split
+from federec.evaluation.evaluator import Evaluator, Report
+from federec.evaluation.metrics import Metrics
+from federec.evaluation.protocols import Protocol as EvaluationProtocol
+from federec.federation.round import play, select
+from federec.federation.state import State
+from federec.federation.views import Neighbour, score_global, score_own
+from federec.methods.base import DeviceMethod, Method
+from federec.methods.central import CentralMethod
+
+_USERS = 256  # scored at a time
+
+
+@dataclass
+class Played:
+    """One round: how it went, and the state from which its model can be had again."""
+
+    model: State
+    valid: Report
+    test: Report
+    loss: float | None = None
+    up_bytes: float | None = None
+    down_bytes: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Review:
+    """The best round, looked at closely."""
+
+    valid: Report
+    test: Report
+    views: dict[str, Metrics]
+    """Sampled test metrics by item view, where the method has several."""
+
+
+class Trainer(Protocol):
+    """A method at work on a data set."""
+
+    state: State
+
+    def play(self, round_: int) -> Played:
+        """Play a round and evaluate it."""
+
+    def review(self, model: State, round_: int) -> Review:
+        """Evaluate the model of a played round in full."""
+
+    def scores(self, model: State, round_: int, user: int) -> Tensor:
+        """What a user's device makes of every item, [n_items]."""
+
+
+def trainer(
+    method: Method,
+    split: Split,
+    protocol: EvaluationProtocol,
+    seed: int,
+    participation: float = 1.0,
+    place: str = "cpu",
+) -> Trainer:
+    """The trainer for a kind of method."""
+    if isinstance(method, DeviceMethod):
+        return DeviceTrainer(method, split, protocol, seed, participation, place)
+    assert isinstance(method, CentralMethod)
+    return CentralTrainer(method, split, seed)
+
+
+class DeviceTrainer:
+    """Trains on devices, all simulated in this process."""
+
+    def __init__(
+        self,
+        method: DeviceMethod,
+        split: Split,
+        protocol: EvaluationProtocol,
+        seed: int,
+        participation: float,
+        place: str,
+    ) -> None:
+        self.method, self.seed, self.participation = method, seed, participation
+        self.devices = Devices.of(split, protocol.close_held_out, place)
+        self.evaluator = Evaluator(split, seed, place)
+        self.state = State.start(method, split.data.n_items, len(self.devices), seed, place)
+        self.place = place
+
+    def play(self, round_: int) -> Played:
+        began = time.perf_counter()
+        before = self.state.copy() if self.method.view == "own" else None
+        ranks = self.evaluator.sampled()
+        evaluating = 0.0
+
+        def observe(cohort: Cohort) -> None:
+            nonlocal evaluating
+            now = time.perf_counter()
+            ranks.add(cohort.users, lambda items: score_own(self.method, cohort, self.state, items))
+            evaluating += time.perf_counter() - now
+
+        users = self._select(round_)
+        if before is None:
+            report = play(self.method, self.state, self.devices, users, self.seed, round_)
+        else:
+            report = play(self.method, self.state, self.devices, users, self.seed, round_, observe)
+        now = time.perf_counter()
+        for users in ranks.missing().split(_USERS):
+            ranks.add(users, lambda items, users=users: score_global(self.method, self.state, users, items))
+        valid, test = ranks.metrics()
+        end = time.perf_counter()
+        evaluating += end - now
+        seconds = {"train": end - began - evaluating, "evaluate": evaluating}
+        model = self.state if before is None else before
+        return Played(model, valid, test, report.loss, report.up_bytes, report.down_bytes, seconds)
+
+    def _select(self, round_: int) -> Tensor:
+        return select(len(self.devices), self.participation, self.seed, round_).to(self.place)
+
+    def review(self, model: State, round_: int) -> Review:
+        state, method = model.copy(), self.method
+        width = sum(p.shape[0] for p in {**method.shared(), **method.private()}.values() if p.rows)
+        sampled, full = self.evaluator.sampled(), self.evaluator.full(width)
+        views = {"own": sampled}
+        if method.view == "own":
+            views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
+            neighbour = Neighbour()
+
+            def observe(cohort: Cohort) -> None:
+                full.add(cohort.users, lambda items: score_own(method, cohort, state, items))
+                sampled.add(cohort.users, lambda items: score_own(method, cohort, state, items))
+                views["random"].add(cohort.users, lambda items: neighbour.score(method, cohort, state, items))
+
+            play(method, state, self.devices, self._select(round_), self.seed, round_, observe)
+        for users in sampled.missing().split(_USERS):
+            full.add(users, lambda items, users=users: score_global(method, state, users, items))
+        for ranks in views.values():
+            for users in ranks.missing().split(_USERS):
+                ranks.add(users, lambda items, users=users: score_global(method, state, users, items))
+        valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
+        compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
+        return Review(valid, test, compared if method.view == "own" else {})
+
+    def scores(self, model: State, round_: int, user: int) -> Tensor:
+        users = torch.tensor([user], device=self.place)
+        items = torch.arange(len(next(iter(model.shared.values()))), device=self.place)[None]
+        scored: list[Tensor] = []
+        if self.method.view == "own":
+            state = model.copy()
+
+            def observe(cohort: Cohort) -> None:
+                scored.append(score_own(self.method, cohort, state, items))
+
+            play(self.method, state, self.devices, users, self.seed, round_, observe)
+        else:
+            scored.append(score_global(self.method, model, users, items))
+        return scored[0][0]
+
+
+class CentralTrainer:
+    """Fits a centralised reference in this process."""
+
+    def __init__(self, method: CentralMethod, split: Split, seed: int) -> None:
+        self.method, self.split = method, split
+        self.evaluator = Evaluator(split, seed)
+        self.state = State(method.start(split, seed))
+
+    def play(self, round_: int) -> Played:
+        began = time.perf_counter()
+        self.state = State(self.method.refine(self.state.shared, self.split, round_))
+        now = time.perf_counter()
+        ranks = self.evaluator.sampled()
+        for users in ranks.missing().split(_USERS):
+            scores = self.method.scores(self.state.shared, self.split, users)
+            ranks.add(users, lambda items, scores=scores: scores.gather(1, items))
+        valid, test = ranks.metrics()
+        seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
+        return Played(self.state, valid, test, seconds=seconds)
+
+    def review(self, model: State, round_: int) -> Review:
+        sampled, full = self.evaluator.sampled(), self.evaluator.full()
+        for users in sampled.missing().split(_USERS):
+            scores = self.method.scores(model.shared, self.split, users)
+            for ranks in (sampled, full):
+                ranks.add(users, lambda items, scores=scores: scores.gather(1, items))
+        valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
+        return Review(valid, test, {})
+
+    def scores(self, model: State, round_: int, user: int) -> Tensor:
+        return self.method.scores(model.shared, self.split, torch.tensor([user]))[0]
