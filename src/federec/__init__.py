@@ -1,1 +1,59 @@
-"""federec: recommenders trained where the data lives."""
+"""federec: recommenders trained where the data lives, on each user's own device.
+
+import federec as fr
+
+data = fr.load("tastes")
+run = fr.train(fr.PFedRec(dim=32), data, rounds=100, seed=0)
+run.test["sampled"]["hr@10"]
+run.recommend(user=42, k=10)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from federec.data.interactions import Interactions as Interactions
+    from federec.data.sets import load as load
+    from federec.errors import UserError as UserError
+    from federec.methods.ease import EASE as EASE
+    from federec.methods.fedmf import FedMF as FedMF
+    from federec.methods.ials import IALS as IALS
+    from federec.methods.local_only import LocalOnly as LocalOnly
+    from federec.methods.negative_count import NegativeCount as NegativeCount
+    from federec.methods.pfedrec import PFedRec as PFedRec
+    from federec.methods.popularity import Popularity as Popularity
+    from federec.runtimes.local import resume as resume
+    from federec.runtimes.local import train as train
+    from federec.runtimes.run import Run as Run
+
+__version__ = "0.1.0"
+
+# Where each name lives. Loaded when first asked for, so that `import federec` does not wait for torch.
+_HOMES = {
+    "Interactions": "data.interactions",
+    "load": "data.sets",
+    "UserError": "errors",
+    "EASE": "methods.ease",
+    "FedMF": "methods.fedmf",
+    "IALS": "methods.ials",
+    "LocalOnly": "methods.local_only",
+    "NegativeCount": "methods.negative_count",
+    "PFedRec": "methods.pfedrec",
+    "Popularity": "methods.popularity",
+    "resume": "runtimes.local",
+    "train": "runtimes.local",
+    "Run": "runtimes.run",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'federec' has no attribute '{name}'")
+    return getattr(import_module(f"federec.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -70,4 +70,3 @@ def below(random: Array, bound: Array) -> Array:
 def unit(random: Array) -> Array:
     """Numbers in [0, 1) with 24 random bits, exact in float32 too."""
     return ((random >> 40) & 0xFF_FFFF) * (1.0 / (1 << 24))
-

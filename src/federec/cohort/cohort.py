@@ -31,7 +31,7 @@ class Cohort:
     params: Params
     """Private parameters, and each device's own copy of the shared layers: [C, ...]."""
     losses: list[Tensor] = field(default_factory=list)
-    """Mean loss over the active devices, one entry a gradient."""
+    """Loss of each active device, one entry a gradient."""
 
     def __len__(self) -> int:
         return len(self.users)
@@ -82,7 +82,7 @@ class Step:
 
     def autograd(self, loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Each device's own gradient, from the sum of all devices' losses [A]."""
-        self.cohort.losses.append(loss.detach().mean())
+        self.cohort.losses.append(loss.detach())
         return torch.autograd.grad(loss.sum(), list(wrt))
 
     def move(self, name: str, gradient: Tensor, rate: float) -> None:

@@ -43,10 +43,11 @@ class Devices:
     def __len__(self) -> int:
         return len(self.ptr) - 1
 
-    @property
-    def positives(self) -> Tensor:
-        """How many training interactions each device has."""
-        return self.ptr[1:] - self.ptr[:-1]
+    def lengths(self, users: Tensor, negatives: int) -> Tensor:
+        """How many samples each device draws in a round; one that has every item draws no negatives."""
+        positives = self.ptr[users + 1] - self.ptr[users]
+        closed = self.closed_ptr[users + 1] - self.closed_ptr[users]
+        return positives * torch.where(closed < self.n_items, 1 + negatives, 1)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ class Samples:
             key.numpy().sort(axis=1)
         else:
             key = key.sort(dim=1).values
-        return key.bitwise_and_(0x7FFF_FFFF).clamp_(max=len(position) - 1)
+        order: Tensor = key.bitwise_and_(0x7FFF_FFFF).clamp_(max=len(position) - 1)
+        return order
 
 
 def _ragged(ptr: Tensor, values: Tensor, rows: Tensor, fill: int) -> Tensor:
@@ -88,7 +90,6 @@ def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int
     The r-th open item is r + #{k : e_k - k <= r}: one draw a negative, no rejection, no (users, items) table.
     A device that has every item draws no negatives.
     """
-    n = devices.ptr[users + 1] - devices.ptr[users]
     positives = _ragged(devices.ptr, devices.train, users, 0)
     key = streams.keys(seed, round_, users)
     gaps = _ragged(devices.closed_ptr, devices.gaps, users, devices.n_items + 1)
@@ -106,4 +107,4 @@ def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int
     if each and bool(full.any()):  # keep only the positives of a device that has every item
         items[full, : positives.shape[1]] = positives[full]
         labels[full] = 1.0
-    return Samples(items, labels, torch.where(full, n, n * (1 + each)), key)
+    return Samples(items, labels, devices.lengths(users, negatives), key)

@@ -17,26 +17,24 @@ class Rows:
     ids: Tensor
     owner: Tensor
     slots: Tensor
-    """[C, S]: the row of each sample; 0 for padding."""
+    """[C, S]: the row of each sample; for padding a row of the same device, so that one which diverges spoils no
+    other."""
     table: Tensor | None
     """[C * n_items] row of each pair or -1; None where that would cost more than the samples themselves."""
 
     @staticmethod
     def of(items: Tensor, counts: Tensor, n_items: int) -> Rows:
-        """Index the samples `items` [C, S], of which device c has the first `counts[c]`."""
+        """Index the samples `items` [C, S], of which device c has the first `counts[c]`, at least one."""
         device = torch.arange(len(items), device=items.device)[:, None]
-        pairs = device * n_items + items
         real = torch.arange(items.shape[1], device=items.device) < counts[:, None]
+        pairs = device * n_items + torch.where(real, items, items[:, :1])
         if n_items <= 8 * items.shape[1]:
             table = torch.zeros(len(items) * n_items, dtype=torch.int32, device=items.device)
-            table[pairs[real]] = 1
+            table[pairs] = 1
             keys = table.nonzero().squeeze(1)
             table = torch.where(table > 0, table.cumsum(0, dtype=torch.int32) - 1, -1)
-            slots = table[pairs].clamp_(min=0).long()
-            return Rows(n_items, keys % n_items, keys // n_items, slots, table)
-        keys, inverse = torch.unique(pairs[real], return_inverse=True)
-        slots = torch.zeros_like(pairs)
-        slots[real] = inverse
+            return Rows(n_items, keys % n_items, keys // n_items, table[pairs].long(), table)
+        keys, slots = torch.unique(pairs, return_inverse=True)
         return Rows(n_items, keys % n_items, keys // n_items, slots, None)
 
     def __len__(self) -> int:
@@ -55,10 +53,7 @@ class Rows:
         """The row of each (device, item) pair, -1 where the device has none; owner and items broadcast.
         An owner of -1 has no rows."""
         pairs = owner * self.n_items + items
-        if self.table is not None:
-            found = self.table[pairs.clamp(min=0)].long()
-        else:
-            found = look_up(self.keys, pairs)
+        found = look_up(self.keys, pairs) if self.table is None else self.table[pairs.clamp(min=0)].long()
         return torch.where(owner < 0, -1, found)
 
 

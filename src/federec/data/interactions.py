@@ -33,6 +33,8 @@ class Interactions:
     """Of the source file's bytes; of the generated rows for a built-in set."""
     source_rows: int = 0
     """Rows read after the user filter, before duplicate pairs were merged."""
+    origin: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Arguments of `load` that bring this data again; empty for data made in memory."""
     titles: dict[str, str] = field(default_factory=dict, repr=False)
     """Item label (as text) -> title, where the source has them."""
 
@@ -55,6 +57,11 @@ class Interactions:
     def user_code(self, label: object) -> int:
         """The code of a user's label (`42` and `"42"` are the same label)."""
         return _code(self.user_ids, label, "user")
+
+    def item_label(self, code: int) -> int | str:
+        """An item's label as a plain Python value."""
+        label = self.item_ids[code]
+        return label if isinstance(label, str) else int(label)
 
     def item_code(self, label: object) -> int:
         """The code of an item's label."""

@@ -39,9 +39,7 @@ class Rows:
         )
 
 
-def prepare(
-    rows: Rows, name: str, sha256: str = "", min_interactions: int = 0, k_core: int = 0
-) -> Interactions:
+def prepare(rows: Rows, name: str, sha256: str = "", min_interactions: int = 0, k_core: int = 0) -> Interactions:
     """Filter, code by first appearance, merge repeated pairs: in the order the published counts assume."""
     if min_interactions > 0:
         rows = _long_histories(rows, name, min_interactions)
@@ -69,8 +67,7 @@ def _long_histories(rows: Rows, name: str, least: int) -> Rows:
     counts = np.bincount(rows.users)
     if counts.max() < least:
         raise UserError(
-            f"no user of '{name}' has {least} rows (the longest history has {counts.max()}); "
-            "lower --min-interactions"
+            f"no user of '{name}' has {least} rows (the longest history has {counts.max()}); lower --min-interactions"
         )
     return rows.where(counts[rows.users] >= least)
 

@@ -57,16 +57,13 @@ class NamedSet:
 
 
 _GROUPLENS = (
-    "GroupLens terms: research use; acknowledge the source, no redistribution without permission, "
-    "no commercial use"
+    "GroupLens terms: research use; acknowledge the source, no redistribution without permission, no commercial use"
 )
 _MOVIELENS = "Harper and Konstan, The MovieLens Datasets: History and Context, ACM TiiS 5(4), 2015"
 _HETREC = "Cantador, Brusilovsky and Kuflik, HetRec 2011, RecSys 2011; www.lastfm.com"
 _HETREC_TERMS = "HetRec 2011 and Last.fm terms: non-commercial use; cite the workshop and Last.fm"
 _AMAZON = "McAuley et al., SIGIR 2015; He and McAuley, WWW 2016"
-_AMAZON_SOURCE = (
-    "data/amazon/ratings.dat of the published code of PFedRec (Zhangcx19/IJCAI-23-PFedRec on GitHub)"
-)
+_AMAZON_SOURCE = "data/amazon/ratings.dat of the published code of PFedRec (Zhangcx19/IJCAI-23-PFedRec on GitHub)"
 
 SETS = {
     entry.name: entry
@@ -143,12 +140,14 @@ def load(
 ) -> Interactions:
     """A named set or a user's file. A filter given here takes the place of the set's own."""
     name = str(name_or_path)
+    origin = {"data": name, "columns": dict(columns or {}), "min_interactions": min_interactions, "k_core": k_core}
     if name in SETS:
         if columns:
             raise UserError(f"--columns is for files; the columns of '{name}' are known, leave it out")
-        return _load(SETS[name], min_interactions, k_core)
+        return replace(_load(SETS[name], min_interactions, k_core), origin=origin)
     if "/" in name or os.sep in name or Path(name).exists():
-        return read_file(name_or_path, columns, min_interactions or 0, k_core or 0)
+        data = read_file(name_or_path, columns, min_interactions or 0, k_core or 0)
+        return replace(data, origin=origin | {"data": str(Path(name).resolve())})
     raise UserError(f"no data set and no file is called '{name}'{did_you_mean(name, SETS)}")
 
 
@@ -190,9 +189,7 @@ def missing(known: NamedSet) -> UserError:
     )
 
 
-def read(
-    known: NamedSet, path: Path, min_interactions: int | None = None, k_core: int | None = None
-) -> Interactions:
+def read(known: NamedSet, path: Path, min_interactions: int | None = None, k_core: int | None = None) -> Interactions:
     """The set from its file, with titles. Cut as the papers cut it, it must also have their counts."""
     least = known.min_interactions if min_interactions is None else min_interactions
     data = read_file(path, min_interactions=least, k_core=k_core or 0, name=known.name)

@@ -147,9 +147,7 @@ def _sniff(text: str, path: str, columns: Mapping[str, str]) -> _Layout:
             layouts.append(_Layout(separator, quoted, sample))
     if not layouts:
         *most, last = SEPARATORS.values()
-        raise UserError(
-            f"{path}, line 1: only one column found; separate user and item by {', '.join(most)} or {last}"
-        )
+        raise UserError(f"{path}, line 1: only one column found; separate user and item by {', '.join(most)} or {last}")
     named = [layout for layout in layouts if _names_columns(layout.sample[0], columns)]
     even = [layout for layout in layouts if len({len(fields) for fields in layout.sample}) == 1]
     return [*named, *even, *layouts][0]
@@ -236,9 +234,7 @@ def _cut(body: str, separator: str, end: str, width: int) -> pl.DataFrame | None
     raw = body.encode()
     schema = {str(i): pl.String for i in range(width)}
     try:
-        frame = pl.read_csv(
-            raw, has_header=False, separator=separator, eol_char=end, quote_char=None, schema=schema
-        )
+        frame = pl.read_csv(raw, has_header=False, separator=separator, eol_char=end, quote_char=None, schema=schema)
     except pl.exceptions.PolarsError:
         return None
     # Polars fills up a record that is too short, and forgives a separator at its end.

@@ -28,7 +28,8 @@ _SAMPLE_BYTES = 64  # index, order, key, slot and label of a sample
 class RoundReport:
     """What the server knows after a round."""
 
-    loss: float
+    loss: float | None
+    """Mean over devices and steps; None where the method has none."""
     up_bytes: float
     down_bytes: float
     """Per device that took part."""
@@ -41,17 +42,18 @@ def select(devices: int, participation: float, seed: int, round_: int) -> Tensor
     if count >= devices:
         return everyone
     key = streams.bits(streams.keys(seed, round_, everyone), streams.SELECTION)
-    return key.argsort(stable=True)[:count].sort().values
+    chosen: Tensor = key.argsort(stable=True)[:count]
+    return chosen.sort().values
 
 
 def cohorts(
     method: DeviceMethod, state: State, devices: Devices, users: Tensor, seed: int, round_: int, memory: float = MEMORY
 ) -> Iterator[Cohort]:
     """Stack the users in cohorts of like lengths, draw their samples and fetch the rows they need."""
-    positives = devices.positives[users].cpu().numpy()
-    order = np.argsort(-positives, kind="stable")
+    lengths = devices.lengths(users, method.negatives).cpu().numpy()
+    order = np.argsort(-lengths, kind="stable")
+    lengths = lengths[order]
     width = sum(p.shape[0] for p in {**method.shared(), **method.private()}.values() if p.rows)
-    lengths = positives[order] * (1 + method.negatives)
     per_sample = _SAMPLE_BYTES + 8 * width
     per_device = 8 * devices.n_items + 16 * min(method.batch, int(lengths[0])) * width
     for part in plan(lengths, per_sample, per_device, memory):
@@ -79,10 +81,13 @@ def update_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update:
     """What the cohort's devices send: the change of every shared parameter, and nothing private."""
     tables = [name for name, param in method.shared().items() if param.rows]
     layers = [name for name, param in method.shared().items() if not param.rows]
+    ids, counts = cohort.rows.ids, cohort.rows.counts(len(cohort))
+    if not tables:  # which items a device touched is its own business
+        ids, counts = ids[:0], torch.zeros_like(counts)
     return Update(
-        ids=cohort.rows.ids,
-        counts=cohort.rows.counts(len(cohort)),
-        rows={name: cohort.tables[name] - state.shared[name].index_select(0, cohort.rows.ids) for name in tables},
+        ids=ids,
+        counts=counts,
+        rows={name: cohort.tables[name] - state.shared[name].index_select(0, ids) for name in tables},
         layers={name: cohort.params[name] - state.shared[name] for name in layers},
     )
 
@@ -115,5 +120,5 @@ def play(
         losses += cohort.losses
         observe(cohort)
     state.shared = server.apply(state.shared)
-    loss = float(torch.stack(losses).mean()) if losses else float("nan")
+    loss = float(torch.cat(losses).mean()) if losses else None
     return RoundReport(loss, channel.up_bytes / channel.devices, channel.down_bytes / channel.devices)

@@ -57,7 +57,8 @@ class State:
     @staticmethod
     def of(flat: Params) -> State:
         """The state whose `tensors` these are."""
-        state, stores = State({}), {}
+        state = State({})
+        stores: dict[str, Params] = {}
         for key, value in flat.items():
             kind, name = key.split(":", 1)
             if kind == "store":

@@ -41,9 +41,7 @@ class Channel:
     def send(self, update: Update) -> Update:
         """Carry a cohort's updates; the rows and layers they change were fetched the same way."""
         row = ID_BYTES + VALUE_BYTES * sum(rows.shape[1] for rows in update.rows.values())
-        size = (len(update.ids) * row if update.rows else 0) + VALUE_BYTES * sum(
-            layer.numel() for layer in update.layers.values()
-        )
+        size = len(update.ids) * row + VALUE_BYTES * sum(layer.numel() for layer in update.layers.values())
         self.up_bytes += size
         self.down_bytes += size
         self.devices += len(update)

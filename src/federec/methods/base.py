@@ -31,6 +31,11 @@ class Method(Settings):
     plugins: ClassVar[tuple[str, ...]] = ()
     """Names of the plug-ins on it, in the order they were put on."""
 
+    @property
+    def most_rounds(self) -> int | None:
+        """After so many rounds nothing changes any more; None where there is no such end."""
+        return None
+
 
 class DeviceMethod(Method):
     """A method trained on the devices. Subclasses say what is shared and private, and how a device scores."""

@@ -26,17 +26,19 @@ class EASE(CentralMethod):
 
     name: ClassVar[str] = "ease"
     paper: ClassVar[str] = "Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"
-    default_rounds: ClassVar[int] = 6
-
     l2: tuple[PositiveFloat, ...] = Field((30.0, 100.0, 200.0, 400.0, 800.0, 1600.0), min_length=1)
     """Ridge penalties to try, one a round."""
+
+    @property
+    def most_rounds(self) -> int:
+        return len(self.l2)
 
     def refine(self, model: Params, split: Split, round_: int) -> Params:
         gram = torch.zeros(split.data.n_items, split.data.n_items)
         for block in torch.arange(split.data.n_users).split(_BLOCK):
             x = history_matrix(split, block)
             gram += x.T @ x
-        return {"weights": item_weights(gram, self.l2[min(round_, len(self.l2)) - 1])}
+        return {"weights": item_weights(gram, self.l2[round_ - 1])}
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
         return history_matrix(split, users) @ model["weights"]

@@ -1,6 +1,6 @@
 """Popularity: the same list for everybody.
 
-    score_j = number of training interactions of item j
+score_j = number of training interactions of item j
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ class Popularity(CentralMethod):
 
     name: ClassVar[str] = "popularity"
     paper: ClassVar[str] = "control"
-    default_rounds: ClassVar[int] = 1
+
+    @property
+    def most_rounds(self) -> int:
+        return 1
 
     def refine(self, model: Params, split: Split, round_: int) -> Params:
         counts = np.bincount(split.train, minlength=split.data.n_items)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod, Method, Settings
 
-
 if TYPE_CHECKING:
     _Below = DeviceMethod  # what `super()` is, once a plug-in lies over a method
 else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -109,7 +110,7 @@ class DeviceTrainer:
         def observe(cohort: Cohort) -> None:
             nonlocal evaluating
             now = time.perf_counter()
-            ranks.add(cohort.users, lambda items: score_own(self.method, cohort, self.state, items))
+            ranks.add(cohort.users, partial(score_own, self.method, cohort, self.state))
             evaluating += time.perf_counter() - now
 
         users = self._select(round_)
@@ -119,7 +120,7 @@ class DeviceTrainer:
             report = play(self.method, self.state, self.devices, users, self.seed, round_, observe)
         now = time.perf_counter()
         for users in ranks.missing().split(_USERS):
-            ranks.add(users, lambda items, users=users: score_global(self.method, self.state, users, items))
+            ranks.add(users, partial(score_global, self.method, self.state, users))
         valid, test = ranks.metrics()
         end = time.perf_counter()
         evaluating += end - now
@@ -140,23 +141,23 @@ class DeviceTrainer:
             neighbour = Neighbour()
 
             def observe(cohort: Cohort) -> None:
-                full.add(cohort.users, lambda items: score_own(method, cohort, state, items))
-                sampled.add(cohort.users, lambda items: score_own(method, cohort, state, items))
-                views["random"].add(cohort.users, lambda items: neighbour.score(method, cohort, state, items))
+                full.add(cohort.users, partial(score_own, method, cohort, state))
+                sampled.add(cohort.users, partial(score_own, method, cohort, state))
+                views["random"].add(cohort.users, partial(neighbour.score, method, cohort, state))
 
             play(method, state, self.devices, self._select(round_), self.seed, round_, observe)
         for users in sampled.missing().split(_USERS):
-            full.add(users, lambda items, users=users: score_global(method, state, users, items))
+            full.add(users, partial(score_global, method, state, users))
         for ranks in views.values():
             for users in ranks.missing().split(_USERS):
-                ranks.add(users, lambda items, users=users: score_global(method, state, users, items))
+                ranks.add(users, partial(score_global, method, state, users))
         valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
         return Review(valid, test, compared if method.view == "own" else {})
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
         users = torch.tensor([user], device=self.place)
-        items = torch.arange(len(next(iter(model.shared.values()))), device=self.place)[None]
+        items = torch.arange(self.devices.n_items, device=self.place)[None]
         scored: list[Tensor] = []
         if self.method.view == "own":
             state = model.copy()
@@ -185,7 +186,7 @@ class CentralTrainer:
         ranks = self.evaluator.sampled()
         for users in ranks.missing().split(_USERS):
             scores = self.method.scores(self.state.shared, self.split, users)
-            ranks.add(users, lambda items, scores=scores: scores.gather(1, items))
+            ranks.add(users, partial(scores.gather, 1))
         valid, test = ranks.metrics()
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
         return Played(self.state, valid, test, seconds=seconds)
@@ -195,7 +196,7 @@ class CentralTrainer:
         for users in sampled.missing().split(_USERS):
             scores = self.method.scores(model.shared, self.split, users)
             for ranks in (sampled, full):
-                ranks.add(users, lambda items, scores=scores: scores.gather(1, items))
+                ranks.add(users, partial(scores.gather, 1))
         valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
         return Review(valid, test, {})
 

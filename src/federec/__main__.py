@@ -1,0 +1,5 @@
+"""`python -m federec` is `federec`."""
+
+from federec.cli.main import run
+
+run()

@@ -1,0 +1,22 @@
+"""`federec compare`: finished runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from typer import Argument
+
+
+def compare(
+    runs: list[Path] = Argument(..., help="Run folders."),
+) -> None:
+    """One table of runs: seeds are averaged, protocols never share a column."""
+    from federec.reporting.tables import compare_table
+    from federec.runtimes.folder import RunFolder
+
+    folders = [RunFolder(path) for path in runs if path.is_dir() or not path.exists()]
+    unfinished = [folder for folder in folders if not folder.finished and (folder.path / "config.yaml").is_file()]
+    for folder in unfinished:
+        typer.echo(f"left out: {folder.path} is not finished; federec train --resume {folder.path}", err=True)
+    compare_table([folder.result() for folder in folders if folder not in unfinished])

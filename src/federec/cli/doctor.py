@@ -1,0 +1,62 @@
+"""`federec doctor`: what is installed, what is missing, and the command that fixes it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+import typer
+
+_PACKAGES = ("torch", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "typer")
+
+
+def doctor() -> None:
+    """Check this installation; exit code 1 if something needed is missing."""
+    import federec
+    from federec.reporting.tables import check_table
+
+    checks = [
+        ("federec", f"{federec.__version__}, Python {platform.python_version()}, {platform.machine()}", ""),
+        *map(_package, _PACKAGES),
+        *_hardware(),
+        *_data(),
+    ]
+    check_table(checks)
+    if any(name in _PACKAGES and remedy for name, _, remedy in checks):
+        raise typer.Exit(1)
+
+
+def _package(name: str) -> tuple[str, str, str]:
+    try:
+        return name, metadata.version(name), ""
+    except metadata.PackageNotFoundError:
+        return name, "missing", "pip install federec"
+
+
+def _hardware() -> list[tuple[str, str, str]]:
+    threads = os.environ.get("OMP_NUM_THREADS")
+    try:
+        import torch
+    except ImportError:
+        return []
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none usable; --device cpu is used"
+    used = f"{torch.get_num_threads()} of {os.cpu_count()} cores"
+    return [("threads", f"{used} (OMP_NUM_THREADS={threads or 'not set'})", ""), ("GPU", gpu, "")]
+
+
+def _data() -> list[tuple[str, str, str]]:
+    from federec.data.sets import cache, status
+
+    own = os.environ.get("FEDEREC_DATA")
+    where = "not set" if not own else own if Path(own).is_dir() else f"{own} (no such folder)"
+    lines = [("FEDEREC_DATA", where, ""), ("cache", str(cache()), "")]
+    for known, path in status():
+        if known.built_in:
+            lines.append((f"data {known.name}", "built in", ""))
+        elif path is not None:
+            lines.append((f"data {known.name}", str(path), ""))
+        else:
+            lines.append((f"data {known.name}", "not here", f"federec data get {known.name}"))
+    return lines

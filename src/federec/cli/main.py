@@ -1,0 +1,61 @@
+"""The command line. Commands import what they need when they run, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from federec.cli import compare, data, doctor, methods, recommend, train
+from federec.errors import UserError
+
+app = typer.Typer(
+    name="federec",
+    help="Recommenders trained where the data lives: on each user's own device.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("train")(train.train)
+app.command("compare")(compare.compare)
+app.command("recommend")(recommend.recommend)
+app.command("methods")(methods.methods)
+app.add_typer(data.app, name="data")
+app.command("doctor")(doctor.doctor)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import federec
+
+        typer.echo(f"federec {federec.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Say the version and stop."
+    ),
+) -> None:
+    """Recommenders trained where the data lives: on each user's own device."""
+
+
+def run() -> None:
+    """The `federec` command: what the user can mend is one line and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        sys.exit(_refuse(str(error)))
+    except BrokenPipeError:  # the reader of our output, `head` say, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except MemoryError:
+        sys.exit(_refuse("not enough memory; use fewer users, a smaller dim, or a larger machine"))
+
+
+def _refuse(text: str) -> int:
+    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,19 @@
+"""`federec methods`: what can be trained, and its settings."""
+
+from __future__ import annotations
+
+from typer import Argument
+
+
+def methods(
+    name: str | None = Argument(None, help="Show this method's settings."),
+) -> None:
+    """List methods and plug-ins, or one method's settings."""
+    from federec.methods.registry import METHODS, method_class
+    from federec.plugins.registry import PLUGINS
+    from federec.reporting.tables import methods_table, settings_table
+
+    if name is None:
+        methods_table(METHODS.values(), PLUGINS.values())
+    else:
+        settings_table(method_class(name))

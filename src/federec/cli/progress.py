@@ -1,0 +1,47 @@
+"""A live line for a run: loss, validation metric, seconds a round, time left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from federec.runtimes.folder import Line
+    from federec.runtimes.local import OnRound
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[OnRound]:
+    """What to call after every round. Nothing is shown when quiet; without a terminal, a line now and then."""
+    if quiet:
+        yield lambda line, rounds: None
+        return
+    if not sys.stderr.isatty():
+        yield _log
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = ("round", MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def on_round(line: Line, rounds: int) -> None:
+            bar.update(task, total=rounds, completed=line["round"], description=describe(line))
+
+        yield on_round
+
+
+def describe(line: Line) -> str:
+    """A round in a few words."""
+    loss = "" if line["loss"] is None else f"loss {line['loss']:.4f}  "
+    seconds = sum(line["seconds"].values())
+    return f"{loss}valid hr@10 {line['valid']['hr@10']:.4f}  {seconds:.2f} s a round"
+
+
+def _log(line: Line, rounds: int) -> None:
+    number = line["round"]
+    if number in (1, rounds) or number % max(1, rounds // 10) == 0:
+        print(f"round {number}/{rounds}  {describe(line)}", file=sys.stderr, flush=True)

@@ -1,0 +1,135 @@
+"""`federec train`: run a method, keep everything in a folder, show how it goes."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer import Argument, Option
+
+from federec.errors import UserError
+
+if TYPE_CHECKING:
+    from federec.runtimes.config import RunConfig
+    from federec.runtimes.local import OnRound
+    from federec.runtimes.run import Run
+
+
+def train(
+    method: str | None = Argument(None, help="Name of a method; see `federec methods`. [default: pfedrec]"),
+    data: str | None = Option(None, help="A named set or a file of interactions. [default: tastes]"),
+    protocol: str | None = Option(None, help="How negatives are drawn: clean or paper. [default: clean]"),
+    rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
+    seed: int | None = Option(None, help="Of every random number. [default: 0]"),
+    out: Path | None = Option(None, help="Folder of the run. [default: a new one under runs/]"),
+    with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
+    set_: list[str] | None = Option(
+        None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
+    ),
+    participation: float | None = Option(None, help="Share of devices in a round. [default: 1.0]"),
+    device: str | None = Option(None, help="cpu or cuda. [default: cpu]"),
+    columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid,timestamp=3."),
+    min_interactions: int | None = Option(None, help="Leave out users with fewer rows."),
+    k_core: int | None = Option(None, help="Leave out users and items with fewer than k partners."),
+    config: Path | None = Option(None, help="Repeat the run of a config.yaml; other options change it."),
+    resume: Path | None = Option(None, help="Continue the unfinished run in this folder."),
+    quiet: bool = Option(False, "--quiet", "-q", help="No progress bar; for logs."),
+) -> None:
+    """Train a recommender and evaluate it honestly."""
+    from federec.data.columns import parse_columns
+
+    given: dict[str, Any] = {
+        "method": method,
+        "data": data,
+        "protocol": protocol,
+        "rounds": rounds,
+        "seed": seed,
+        "plugins": with_,
+        "settings": _settings(set_ or []) or None,
+        "participation": participation,
+        "device": device,
+        "columns": parse_columns(columns) if columns else None,
+        "min_interactions": min_interactions,
+        "k_core": k_core,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    if resume is not None:
+        if given or config is not None or out is not None:
+            raise UserError("--resume continues a run as it was configured; leave out the other options")
+        _resume(resume, quiet)
+    else:
+        _start(_resolve(config, given), out, quiet)
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """`key=value` texts; a value may be a number, a word or a list such as [64,32]."""
+    import yaml
+
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {pair}: write it as key=value")
+        try:
+            settings[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UserError(f"--set {pair}: the value is not a number, a word or a list like [64,32]") from None
+    return settings
+
+
+def _resolve(config: Path | None, given: dict[str, Any]) -> RunConfig:
+    """The configuration file, if any, with the given options over it."""
+    from federec.runtimes.config import RunConfig
+
+    if config is None:
+        return RunConfig.checked(**given)
+    base = RunConfig.read(config).model_dump(mode="json")
+    if "method" in given and given["method"] != base["method"]:
+        base |= {"plugins": (), "settings": {}, "rounds": None}
+    settings = base["settings"] | given.pop("settings", {})
+    return RunConfig.checked(**(base | given | {"settings": settings}))
+
+
+def _start(config: RunConfig, out: Path | None, quiet: bool) -> None:
+    from federec.runtimes.folder import RunFolder
+    from federec.runtimes.local import run
+
+    folder = RunFolder(out or _free_folder(config))
+    folder.refuse_other()
+    data = config.load()
+    if data.merged and not quiet:
+        typer.echo(f"{data.name}: merged {data.merged:,} repeated (user, item) rows", err=True)
+    _watch(lambda on_round: run(config, data, folder, on_round), folder.path, quiet)
+
+
+def _resume(path: Path, quiet: bool) -> None:
+    from federec.runtimes.local import resume
+
+    _watch(lambda on_round: resume(path, on_round), path, quiet)
+
+
+def _watch(job: Callable[[OnRound], Run], path: Path, quiet: bool) -> None:
+    """Run with a progress bar, end with the table; Ctrl-C says how to go on."""
+    from federec.cli.progress import progress
+    from federec.reporting.tables import run_table
+
+    try:
+        with progress(quiet) as on_round:
+            run = job(on_round)
+    except KeyboardInterrupt:
+        typer.echo(f"\nstopped; continue with: federec train --resume {shlex.quote(str(path))}", err=True)
+        raise typer.Exit(130) from None
+    run_table(run.result)
+    typer.echo(f"run    {path}\nreport {path / 'report.html'}")
+
+
+def _free_folder(config: RunConfig) -> Path:
+    """runs/METHOD-DATA-PROTOCOL-SEED, with a number behind it where that is taken."""
+    data = Path(config.data).name.split(".")[0]
+    name = "-".join(["+".join([config.method, *config.plugins]), data, config.protocol, f"s{config.seed}"])
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(path for path in map(Path("runs").joinpath, names) if not path.exists())

@@ -1,0 +1,91 @@
+"""The report of a run for people: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from federec.reporting.curves import svg_curves
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d0d7de; --soft: #57606a; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --line: #30363d; --soft: #9198a1; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+       max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; } th, td { padding: .25rem .9rem .25rem 0; text-align: left; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } tr { border-bottom: 1px solid var(--line); }
+p.note, figcaption { color: var(--soft); } figure { margin: 0; } code { font-size: .9em; }
+"""
+
+_RANKINGS = {
+    "sampled": "sampled: against 99 items",
+    "full": "full: against all items",
+    "sampled_light": "sampled, lightest quarter of users",
+    "full_light": "full, lightest quarter of users",
+}
+_SHOWN = ("hr@5", "hr@10", "hr@20", "ndcg@10", "mrr@10", "coverage@10", "gini@10")
+
+
+def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
+    """What was run, the tables, the curves."""
+    name = escape("+".join([result["method"], *result["plugins"]]))
+    data, seconds, config = result["data"], result["seconds"], result["config"]
+    facts = {
+        "Data": f"{data['name']}: {data['users']:,} users, {data['items']:,} items, "
+        f"{data['interactions']:,} interactions",
+        "Protocol": result["protocol"],
+        "Round": f"{result['best_round']} of {result['rounds']}, chosen on validation",
+        "Seed": result["seed"],
+        "Time": f"{seconds['total']:.1f} s, {seconds['per_round']:.2f} s a round; "
+        f"peak memory {result['peak_rss_mb']:.0f} MB",
+        "Traffic": _traffic(result["communication"]),
+        "Settings": ", ".join(f"{key}={value}" for key, value in config["settings"].items()) or "none",
+        "Versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
+    }
+    rows = "".join(f"<tr><th>{key}</th><td>{escape(str(value))}</td></tr>" for key, value in facts.items())
+    leak = (
+        "<p class=note>Under <b>paper</b> held-out items are never drawn as training negatives. That leaks the "
+        "answer and flatters every figure here; compare methods under <b>clean</b>.</p>"
+        if result["protocol"] == "paper"
+        else ""
+    )
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{name} on {escape(data['name'])}</title><style>{_STYLE}</style>"
+        f"<h1>{name} on {escape(data['name'])}</h1><table>{rows}</table>{leak}"
+        f"<h2>Test</h2>{_metrics(result['test'])}<h2>Validation</h2>{_metrics(result['valid'])}"
+        f"{_views(result['views'])}<h2>Rounds</h2>{svg_curves(history, result['best_round'])}</html>\n"
+    )
+
+
+def _traffic(communication: dict[str, float | None]) -> str:
+    up, down = (communication[f"{way}_bytes_per_device_round"] for way in ("up", "down"))
+    if up is None or down is None:
+        return "none: not federated, the method sees everybody's history"
+    return f"{up / 1e3:,.1f} kB up, {down / 1e3:,.1f} kB down, per device and round"
+
+
+def _metrics(report: dict[str, dict[str, float]]) -> str:
+    shown = [key for key in _SHOWN if any(key in metrics for metrics in report.values())]
+    rows = [(text, report[key]) for key, text in _RANKINGS.items() if key in report]
+    return _table(shown, rows)
+
+
+def _views(views: dict[str, dict[str, float]]) -> str:
+    if not views:
+        return ""
+    words = {"own": "its own, as tuned", "global": "the server's", "random": "another device's"}
+    rows = [(words[view], metrics) for view, metrics in views.items()]
+    return f"<h2>Test, by the item rows a device ranks with</h2>{_table(('hr@10', 'ndcg@10'), rows)}"
+
+
+def _table(columns: Any, rows: list[tuple[str, dict[str, float]]]) -> str:
+    head = "".join(f"<th class=n>{escape(column)}</th>" for column in columns)
+    body = "".join(
+        f"<tr><td>{escape(text)}</td>"
+        + "".join(f"<td class=n>{f'{m[c]:.4f}' if c in m else ''}</td>" for c in columns)
+        + "</tr>"
+        for text, m in rows
+    )
+    return f"<table><tr><th></th>{head}</tr>{body}</table>"

@@ -1,0 +1,116 @@
+"""The resolved settings of a run: everything needed to repeat it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
+
+from federec.data.interactions import Interactions
+from federec.data.sets import load
+from federec.errors import UserError, did_you_mean
+from federec.evaluation.protocols import protocol
+from federec.methods.base import Method, Settings
+from federec.plugins.registry import build
+
+
+class RunConfig(Settings):
+    """`config.yaml` of a run folder."""
+
+    method: str = "pfedrec"
+    """Name of the method."""
+    plugins: tuple[str, ...] = ()
+    """Plug-ins on it, the last one outermost."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The method's and plug-ins' settings."""
+    data: str = "tastes"
+    """A named set or a file."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Which column of the file is the user, item, rating, timestamp."""
+    min_interactions: NonNegativeInt | None = None
+    """Leave out users with fewer rows; the set's own filter if not given."""
+    k_core: NonNegativeInt | None = None
+    """Leave out users and items with fewer partners, until all have k."""
+    protocol: str = "clean"
+    """`clean` or `paper`."""
+    rounds: PositiveInt | None = None
+    """How many rounds; the method's default if not given."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Of every random number of the run."""
+    participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the devices that take part in a round."""
+    device: str = "cpu"
+    """Where tensors live: `cpu` or `cuda`."""
+
+    @field_validator("protocol")
+    @classmethod
+    def _known_protocol(cls, name: str) -> str:
+        return protocol(name).name
+
+    @field_validator("device")
+    @classmethod
+    def _present_device(cls, name: str) -> str:
+        import torch
+
+        if name.split(":")[0] not in ("cpu", "cuda"):
+            raise UserError(f"unknown device '{name}'{did_you_mean(name, ('cpu', 'cuda'))}")
+        if name.startswith("cuda") and not torch.cuda.is_available():
+            raise UserError("no CUDA GPU is usable here; leave out --device cuda, or see `federec doctor`")
+        return name
+
+    @staticmethod
+    def checked(**values: Any) -> RunConfig:
+        """A configuration from values, with every fault of them in one line."""
+        for key in values:
+            if key not in RunConfig.model_fields:
+                raise UserError(f"a run has no setting '{key}'{did_you_mean(key, RunConfig.model_fields)}")
+        try:
+            config = RunConfig(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise UserError(f"{place}={first['input']!r}: {first['msg'].lower()}") from None
+        method = config.build()
+        rounds = config.rounds or method.default_rounds
+        return config.model_copy(
+            update={
+                "settings": method.model_dump(mode="json"),
+                "rounds": min(rounds, method.most_rounds or rounds),
+            }
+        )
+
+    @staticmethod
+    def of(method: Method, data: Interactions, **values: Any) -> RunConfig:
+        """The configuration of a method at work on loaded data."""
+        origin = data.origin or {"data": data.name}
+        settings = method.model_dump(mode="json")
+        return RunConfig.checked(method=method.name, plugins=method.plugins, settings=settings, **origin, **values)
+
+    @staticmethod
+    def read(path: Path) -> RunConfig:
+        """From a `config.yaml`."""
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeError) as error:
+            raise UserError(f"{path}: cannot be read ({error}); name a config.yaml of a run") from None
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+            raise UserError(f"{path}{where}: is not valid YAML; repair it or start a new run") from None
+        if not isinstance(values, dict):
+            raise UserError(f"{path}: holds no settings; name a config.yaml of a run")
+        return RunConfig.checked(**values)
+
+    def text(self) -> str:
+        """As YAML."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+    def build(self) -> Method:
+        """The method."""
+        return build(self.method, self.plugins, self.settings)
+
+    def load(self) -> Interactions:
+        """The data."""
+        return load(self.data, self.columns, self.min_interactions, self.k_core)

@@ -1,0 +1,178 @@
+"""The run loop: rounds in this process, a checkpoint after each, the best round looked at closely at the end."""
+
+from __future__ import annotations
+
+import math
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import federec
+from federec.data.interactions import Interactions
+from federec.data.split import Split, leave_one_out
+from federec.evaluation.protocols import protocol as named_protocol
+from federec.methods.base import Method
+from federec.plugins.registry import build
+from federec.reporting.report import html_report
+from federec.runtimes.config import RunConfig
+from federec.runtimes.folder import Checkpoint, Line, RunFolder
+from federec.runtimes.run import Run, make_trainer
+from federec.runtimes.trainers import Played, Review
+
+OnRound = Callable[[Line, int], None]
+"""Told each round's record and how many rounds there will be."""
+
+
+def train(
+    method: Method | str,
+    data: Interactions,
+    *,
+    rounds: int | None = None,
+    protocol: str = "clean",
+    seed: int = 0,
+    participation: float = 1.0,
+    plugins: Sequence[str] = (),
+    device: str = "cpu",
+    out: str | Path | None = None,
+    on_round: OnRound | None = None,
+) -> Run:
+    """Train a method on a data set. With `out`, every round is kept there and the run can be resumed."""
+    if isinstance(method, str):
+        method = build(method)
+    if plugins:
+        method = build(method.name, (*method.plugins, *plugins), method.model_dump())
+    config = RunConfig.of(
+        method, data, rounds=rounds, protocol=protocol, seed=seed, participation=participation, device=device
+    )
+    return run(config, data, RunFolder(out) if out is not None else None, on_round)
+
+
+def run(config: RunConfig, data: Interactions, folder: RunFolder | None, on_round: OnRound | None = None) -> Run:
+    """A new run from its configuration."""
+    split = leave_one_out(data, config.seed)  # refuses data that cannot be split before anything is written
+    if folder is not None:
+        folder.create(config)
+    return _loop(config, split, folder, None, [], on_round)
+
+
+def resume(path: str | Path, on_round: OnRound | None = None) -> Run:
+    """Continue an interrupted run; its end is the same as if it had never stopped."""
+    folder = RunFolder(path)
+    config = folder.config()
+    if folder.finished:
+        return Run.load(path)
+    split = leave_one_out(config.load(), config.seed)
+    point = folder.checkpoint()
+    return _loop(config, split, folder, point, folder.lines(point.round if point else 0), on_round)
+
+
+def _loop(
+    config: RunConfig,
+    split: Split,
+    folder: RunFolder | None,
+    point: Checkpoint | None,
+    history: list[Line],
+    on_round: OnRound | None,
+) -> Run:
+    """Rounds from where `point` stands to the end."""
+    worker, rounds = make_trainer(config, split), config.rounds or 0
+    if point is not None:
+        worker.state = point.state
+    choose = named_protocol(config.protocol).choose
+    for number in range(point.round + 1 if point else 1, rounds + 1):
+        played = worker.play(number)
+        value = played.valid["sampled"][choose]
+        if point is None or value >= point.best_valid:  # among equals the later round counts
+            point = Checkpoint(number, worker.state, number, value, played.model.copy())
+        else:
+            point = replace(point, round=number, state=worker.state)
+        line = _line(number, played)
+        history.append(line)
+        if folder is not None:
+            folder.add_line(line)
+            folder.save(point)
+        if on_round is not None:
+            on_round(line, rounds)
+    assert point is not None
+    began = time.perf_counter()
+    review = worker.review(point.best, point.best_round)
+    result = _result(config, split, point, history, review, time.perf_counter() - began)
+    if folder is not None:
+        folder.write_result(result, html_report(result, history))
+    return Run(config, result, history, point, split.data)
+
+
+def _line(number: int, played: Played) -> Line:
+    """A round's record in rounds.jsonl."""
+    finite = played.loss is not None and math.isfinite(played.loss)
+    return {
+        "round": number,
+        "loss": played.loss if finite else None,
+        "valid": played.valid["sampled"],
+        "test": played.test["sampled"],
+        "up_bytes": played.up_bytes,
+        "down_bytes": played.down_bytes,
+        "seconds": played.seconds,
+    }
+
+
+def _result(
+    config: RunConfig, split: Split, point: Checkpoint, history: list[Line], review: Review, reviewing: float
+) -> dict[str, Any]:
+    """The contract of result.json."""
+    data = split.data
+    spent = {part: sum(line["seconds"][part] for line in history) for part in ("train", "evaluate")}
+    played = sum(spent.values())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "method": config.method,
+        "plugins": list(config.plugins),
+        "protocol": config.protocol,
+        "seed": config.seed,
+        "rounds": len(history),
+        "best_round": point.best_round,
+        "data": {
+            "name": data.name,
+            "users": data.n_users,
+            "items": data.n_items,
+            "interactions": len(data),
+            "evaluated_users": len(split.evaluated),
+            "merged_duplicates": data.merged,
+            "sha256": data.sha256,
+        },
+        "valid": review.valid,
+        "test": review.test,
+        "views": review.views,
+        "seconds": {
+            "total": played + reviewing,
+            "train": spent["train"],
+            "evaluate": spent["evaluate"] + reviewing,
+            "per_round": played / len(history),
+        },
+        "peak_rss_mb": peak / (2**20 if sys.platform == "darwin" else 2**10),
+        "communication": {
+            "up_bytes_per_device_round": _mean([line["up_bytes"] for line in history]),
+            "down_bytes_per_device_round": _mean([line["down_bytes"] for line in history]),
+        },
+        "config": config.model_dump(mode="json"),
+        "versions": {
+            "federec": federec.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+    }
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """None for a method whose devices send nothing because it is not federated."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

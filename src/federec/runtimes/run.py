@@ -1,0 +1,109 @@
+"""A finished run: what came out, and a recommender to ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from federec.data.interactions import Interactions
+from federec.data.split import Split, leave_one_out
+from federec.errors import UserError
+from federec.evaluation.protocols import protocol
+from federec.reporting.report import html_report
+from federec.runtimes.config import RunConfig
+from federec.runtimes.folder import Checkpoint, Line, RunFolder
+from federec.runtimes.trainers import Trainer, trainer
+
+
+class Recommendation(NamedTuple):
+    """One recommended item."""
+
+    item: int | str
+    score: float
+    title: str
+    """Empty where the data has none."""
+
+
+@dataclass
+class Run:
+    """A trained method with its figures."""
+
+    config: RunConfig
+    result: dict[str, Any]
+    history: list[Line] = field(repr=False)
+    """One record a round."""
+    point: Checkpoint = field(repr=False)
+    data: Interactions = field(repr=False)
+
+    @property
+    def test(self) -> dict[str, dict[str, float]]:
+        """Test metrics of the best round: `run.test["sampled"]["hr@10"]`, `run.test["full"]["ndcg@10"]`, ..."""
+        test: dict[str, dict[str, float]] = self.result["test"]
+        return test
+
+    @property
+    def valid(self) -> dict[str, dict[str, float]]:
+        """Validation metrics of the best round."""
+        valid: dict[str, dict[str, float]] = self.result["valid"]
+        return valid
+
+    @cached_property
+    def _split(self) -> Split:
+        return leave_one_out(self.data, self.config.seed)
+
+    @cached_property
+    def _trainer(self) -> Trainer:
+        return make_trainer(self.config, self._split)
+
+    def recommend(self, user: int | str, k: int = 10) -> list[Recommendation]:
+        """The k best items the user has not touched, as the user's own device ranks them."""
+        if k < 1:
+            raise UserError(f"k={k}: ask for at least one item")
+        code = self.data.user_code(user)
+        scores = self._trainer.scores(self.point.best, self.point.best_round, code).cpu()
+        scores = scores.nan_to_num(nan=-torch.inf)
+        scores[torch.from_numpy(self.data.items[self.data.users == code]).long()] = -torch.inf
+        best = scores.topk(min(k, len(scores)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        labels = ((self.data.item_label(item), score) for item, score in pairs if score > -torch.inf)
+        return [Recommendation(label, score, self.data.titles.get(str(label), "")) for label, score in labels]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the run folder."""
+        folder = RunFolder(path)
+        folder.create(self.config)
+        for line in self.history:
+            folder.add_line(line)
+        folder.save(self.point)
+        folder.write_result(self.result, html_report(self.result, self.history))
+        return folder.path
+
+    @staticmethod
+    def load(path: str | Path, data: Interactions | None = None) -> Run:
+        """A finished run from its folder. Its data is loaded again, unless given."""
+        folder = RunFolder(path)
+        config, result = folder.config(), folder.result()
+        point = folder.checkpoint()
+        if point is None:
+            raise UserError(f"{folder.model}: holds no model; train again")
+        return Run(
+            config, result, folder.lines(point.round), point, data if data is not None else reload(config, result)
+        )
+
+
+def reload(config: RunConfig, result: dict[str, Any]) -> Interactions:
+    """The data of a run, which must be what it was trained on."""
+    data = config.load()
+    if data.sha256 != result["data"]["sha256"]:
+        raise UserError(f"'{config.data}' has changed since this run was trained on it; bring the old file back")
+    return data
+
+
+def make_trainer(config: RunConfig, split: Split) -> Trainer:
+    """The trainer that a configuration asks for."""
+    method, rules = config.build(), protocol(config.protocol)
+    return trainer(method, split, rules, config.seed, config.participation, config.device)
