@@ -1,0 +1,143 @@
+import math
+
+import pytest
+import torch
+
+from federec.cohort.cohort import Cohort
+from federec.cohort.draw import Samples
+from federec.cohort.optim import Adam
+from federec.cohort.rows import Rows
+
+
+def cohort_of(per_device, n_items=30, dim=2):
+    """Devices with the given samples, the k-th of each a positive where k is even; dots of `w` and item rows."""
+    width = max(len(items) for items in per_device)
+    items = torch.tensor([items + [n_items - 1] * (width - len(items)) for items in per_device])
+    counts = torch.tensor([len(items) for items in per_device])
+    labels = (torch.arange(width) % 2 == 0).float().expand(len(items), -1)
+    rows = Rows.of(items, counts, n_items)
+    torch.manual_seed(0)
+    start, w = torch.randn(n_items, dim), torch.randn(len(items), dim)
+    samples = Samples(items, labels, counts, 7 * torch.arange(len(items)) + 1)
+    return Cohort(torch.arange(len(items)), samples, rows, {"items": start[rows.ids]}, {"w": w})
+
+
+def alone(cohort, c):
+    """Device c of a cohort as a cohort of one."""
+    n = int(cohort.samples.counts[c])
+    s = cohort.samples
+    samples = Samples(s.items[c : c + 1, :n], s.labels[c : c + 1, :n], s.counts[c : c + 1], s.key[c : c + 1])
+    rows = Rows.of(samples.items, samples.counts, cohort.n_items)
+    mine = cohort.rows.owner == c
+    tables = {name: table[mine].clone() for name, table in cohort.tables.items()}
+    params = {name: value[c : c + 1].clone() for name, value in cohort.params.items()}
+    return Cohort(cohort.users[c : c + 1], samples, rows, tables, params)
+
+
+def descend(step, rate=0.5):
+    """One squared-error step on everything."""
+    p = {name: value.detach().requires_grad_() for name, value in step.values().items()}
+    loss = (((p["items"] * p["w"][:, None]).sum(2) - step.labels) ** 2 * step.weight).sum(1)
+    gradients = step.autograd(loss, [p["w"], p["items"]])
+    for name, gradient in zip(("w", "items"), gradients, strict=True):
+        step.move(name, gradient, rate)
+
+
+UNEVEN = [[4, 7, 4, 1, 9, 2, 8], [5, 5, 6, 0], [3, 1], [2]]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_steps_visit_every_sample_once_in_the_shuffled_order(batch, epoch):
+    cohort = cohort_of(UNEVEN)
+    seen = [[] for _ in UNEVEN]
+    sizes = [[] for _ in UNEVEN]
+    for step in cohort.steps(batch, epoch):
+        for c in range(step.active):
+            real = step.weight[c] > 0
+            slots, labels = step.slots[c, real], step.labels[c, real]
+            assert set(cohort.rows.owner[slots].tolist()) == {c}
+            seen[c] += zip(cohort.rows.ids[slots].tolist(), labels.tolist(), strict=True)
+            sizes[c].append(len(slots))
+            assert step.weight[c, real].tolist() == pytest.approx([1 / len(slots)] * len(slots))
+    order = cohort.samples.order(epoch)
+    for c, items in enumerate(UNEVEN):
+        assert seen[c] == [(items[k], float(k % 2 == 0)) for k in order[c, : len(items)].tolist()]
+        assert len(sizes[c]) == math.ceil(len(items) / batch)
+        assert all(size == batch for size in sizes[c][:-1])
+
+
+def test_finished_devices_take_no_part():
+    assert [step.active for step in cohort_of(UNEVEN).steps(1)] == [4, 3, 2, 2, 1, 1, 1]
+    assert [step.active for step in cohort_of(UNEVEN).steps(2)] == [4, 2, 1, 1]
+
+
+def test_a_step_on_a_prefix_leaves_the_finished_untouched():
+    cohort = cohort_of(UNEVEN)
+    cohort.params |= {f"w/{part}": value for part, value in Adam.moments(cohort.params["w"]).items()}
+    kept = {}
+    for step in cohort.steps(1):
+        descend(step)
+        for c in range(step.active, len(UNEVEN)):
+            state = [cohort.tables["items"][cohort.rows.owner == c], *(v[c] for v in cohort.params.values())]
+            kept.setdefault(c, [value.clone() for value in state])
+            assert all(torch.equal(a, b) for a, b in zip(kept[c], state, strict=True))
+    assert set(kept) == {1, 2, 3}
+    assert cohort.params["w/t"].tolist() == [7, 4, 2, 1]
+
+
+@pytest.mark.parametrize("adam", [False, True])
+def test_a_device_learns_the_same_alone(adam):
+    cohort = cohort_of(UNEVEN)
+    if adam:
+        cohort.params |= {f"w/{part}": value for part, value in Adam.moments(cohort.params["w"]).items()}
+    single = [alone(cohort, c) for c in range(len(UNEVEN))]
+    for one in (cohort, *single):
+        for step in one.steps(2):
+            descend(step)
+    for c, one in enumerate(single):
+        torch.testing.assert_close(cohort.tables["items"][cohort.rows.owner == c], one.tables["items"])
+        torch.testing.assert_close(cohort.params["w"][c], one.params["w"][0])
+    assert torch.cat(cohort.losses).sum().item() == pytest.approx(
+        sum(float(torch.cat(one.losses).sum()) for one in single)
+    )
+
+
+def test_a_row_that_a_batch_holds_twice_moves_by_both_gradients():
+    cohort = cohort_of([[4, 4, 9], [4, 2, 2]])
+    before = cohort.tables["items"].clone()
+    (step,) = cohort.steps(3)
+    gradient = torch.ones(2, 3, 2)
+    step.move("items", gradient, 0.25)
+    moved = {(0, 4): 0.5, (0, 9): 0.25, (1, 2): 0.5, (1, 4): 0.25}
+    pairs = zip(cohort.rows.owner.tolist(), cohort.rows.ids.tolist(), strict=True)
+    expected = before - torch.tensor([moved[pair] for pair in pairs])[:, None]
+    torch.testing.assert_close(cohort.tables["items"], expected)
+
+
+def test_values_are_the_current_ones():
+    cohort = cohort_of([[4, 7], [1]])
+    (step,) = cohort.steps(2)
+    first = step.values()
+    assert torch.equal(first["items"], cohort.tables["items"][step.slots])
+    step.move("items", torch.ones_like(first["items"]), 1.0)
+    step.move("w", torch.ones_like(first["w"]), 1.0)
+    now = step.values()
+    assert torch.equal(now["items"], cohort.tables["items"][step.slots])
+    assert not torch.equal(now["items"], first["items"])
+    assert torch.equal(now["w"], cohort.params["w"])
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_device_that_diverges_spoils_no_other(broken):
+    cohort = cohort_of(UNEVEN)
+    cohort.tables["items"][cohort.rows.owner == broken] = torch.nan
+    cohort.params["w"][broken] = torch.inf
+    single = [alone(cohort, c) for c in range(len(UNEVEN))]
+    for one in (cohort, *single):
+        for step in one.steps(3):
+            descend(step)
+    for c in set(range(len(UNEVEN))) - {broken}:
+        assert torch.isfinite(cohort.params["w"][c]).all()
+        torch.testing.assert_close(cohort.tables["items"][cohort.rows.owner == c], single[c].tables["items"])
+        torch.testing.assert_close(cohort.params["w"][c], single[c].params["w"][0])

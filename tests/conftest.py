@@ -1,0 +1,96 @@
+"""Small data and small methods for all tests."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from federec.cohort.layers import Param, dot, item_rows, mlp, mlp_params
+from federec.data.interactions import Interactions
+from federec.data.split import leave_one_out
+from federec.methods.base import DeviceMethod
+from federec.methods.registry import METHODS
+from federec.plugins.registry import PLUGINS, build
+
+torch.set_num_threads(1)
+
+
+def _split(histories, n_items):
+    """Leave-one-out of histories given oldest first: the last item is the test, the one before it validation."""
+    lengths = [len(history) for history in histories]
+    data = Interactions(
+        name="small",
+        users=np.repeat(np.arange(len(histories)), lengths).astype(np.int32),
+        items=np.concatenate(histories).astype(np.int32),
+        user_ids=np.arange(len(histories)),
+        item_ids=np.arange(n_items),
+        times=np.concatenate([np.arange(n) for n in lengths]).astype(np.float64),
+    )
+    return leave_one_out(data)
+
+
+def _random_split(users=12, items=40, least=3, most=20, seed=0):
+    """Users with `least` to `most` random distinct items."""
+    rng = np.random.default_rng(seed)
+    return _split([rng.permutation(items)[: rng.integers(least, most + 1)] for _ in range(users)], items)
+
+
+@pytest.fixture(scope="session")
+def split_of():
+    return _split
+
+
+@pytest.fixture(scope="session")
+def random_split():
+    return _random_split
+
+
+class Everything(DeviceMethod):
+    """A parameter of every kind: shared rows and layers, a private vector stepped by Adam, private rows."""
+
+    name: ClassVar[str] = "everything"
+
+    def shared(self):
+        return {"items": item_rows(4), **mlp_params("net", (4, 3, 1))}
+
+    def private(self):
+        return {"user": Param((4,), scale=0.5, adam=True), "own": Param((4,), scale=0.5, rows=True)}
+
+    def score(self, p):
+        return mlp(p, "net", p["items"] + p["own"]) + dot(p["user"], p["items"])
+
+    def step(self, step):
+        self.descend(step, dict.fromkeys((*self.shared(), *self.private()), 0.2))
+
+
+SMALL = {"dim": 4, "batch": 8, "epochs": 2, "item_lr_factor": 0.2}
+
+
+def _small(name, plugins=(), **settings):
+    """A method with small settings; what it has no setting for is left out."""
+    if name == "everything":
+        return Everything(batch=8, epochs=2)
+    fields = METHODS[name].model_fields
+    return build(name, plugins, {k: v for k, v in SMALL.items() if k in fields} | settings)
+
+
+CASES = {
+    "everything": ("everything", (), {}),
+    **{name: (name, (), {}) for name, method in METHODS.items() if issubclass(method, DeviceMethod)},
+    "pfedrec-hidden": ("pfedrec", (), {"hidden": (5, 3)}),
+    **{f"{plugin}-fedmf": ("fedmf", (plugin,), {}) for plugin in PLUGINS},
+    **{f"{plugin}-pfedrec-hidden": ("pfedrec", (plugin,), {"hidden": (5, 3)}) for plugin in PLUGINS},
+}
+
+
+@pytest.fixture(scope="session")
+def small():
+    return _small
+
+
+@pytest.fixture(scope="session", params=CASES)
+def device_method(request):
+    """Every method trained on devices, in turn."""
+    name, plugins, settings = CASES[request.param]
+    return _small(name, plugins, **settings)
