@@ -59,8 +59,8 @@ class Sampled:
         real = rows >= 0
         known = rows[real]
         valid, test = self.of.candidates.valid, self.of.candidates.test
-        items = torch.cat([valid, test], 1)[rows.clamp(min=0)].clamp_(min=0)
-        scores = score(items)[real]
+        items = torch.cat([valid[rows.clamp(min=0)], test[rows.clamp(min=0)]], 1)
+        scores = score(items.clamp_(min=0))[real]
         width = valid.shape[1]
         self.valid[known] = sampled_ranks(scores[:, :width], valid[known])
         self.test[known] = sampled_ranks(scores[:, width:], test[known])

@@ -33,11 +33,12 @@ def rank_metrics(ranks: Tensor) -> Metrics:
 
 
 def list_metrics(lists: Tensor, n_items: int) -> Metrics:
-    """Of the recommendation lists [E, TOP]: share of the catalogue that appears in any list, and how unequally
-    the recommendations fall on items (Gini: 0 = all items alike, 1 = all on one item)."""
+    """Of the recommendation lists [E, TOP], -1 for no item: share of the catalogue that appears in any list, and how
+    unequally the recommendations fall on items (Gini: 0 = all items alike, 1 = all on one item)."""
     out: Metrics = {}
     for k in CUTS:
-        counts = torch.bincount(lists[:, :k].flatten(), minlength=n_items).double().sort().values
+        listed = lists[:, :k]
+        counts = torch.bincount(listed[listed >= 0], minlength=n_items).double().sort().values
         place = torch.arange(1, n_items + 1, dtype=torch.float64)
         gini = ((2 * place - n_items - 1) * counts).sum() / (n_items * counts.sum())
         out |= {f"coverage@{k}": float((counts > 0).double().mean()), f"gini@{k}": float(gini)}

@@ -25,7 +25,7 @@ class FullRanks:
     valid: Tensor
     test: Tensor
     lists: Tensor
-    """[E, TOP] item codes, best first."""
+    """[E, TOP] item codes, best first; -1 where a user has fewer unknown items."""
 
 
 def full_ranks(scores: Tensor, train: Tensor, valid: Tensor, test: Tensor) -> FullRanks:
@@ -40,5 +40,5 @@ def full_ranks(scores: Tensor, train: Tensor, valid: Tensor, test: Tensor) -> Fu
     valid_rank = (~(scores < valid_score[:, None])).sum(1) - 1
     scores[user, valid] = -torch.inf
     test_rank = (~(scores < test_score[:, None])).sum(1) - 1
-    lists = scores.topk(min(TOP, scores.shape[1]), dim=1).indices
-    return FullRanks(valid_rank, test_rank, lists)
+    best = scores.topk(min(TOP, scores.shape[1]), dim=1)
+    return FullRanks(valid_rank, test_rank, torch.where(best.values == -torch.inf, -1, best.indices))
