@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from federec.cohort.layers import Param, dot, item_rows, mlp, mlp_params
 from federec.data.interactions import Interactions
@@ -14,6 +15,8 @@ from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
 
 torch.set_num_threads(1)
+settings.register_profile("calm", deadline=None, derandomize=True)
+settings.load_profile("calm")
 
 
 def _split(histories, n_items):

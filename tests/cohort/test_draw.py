@@ -24,7 +24,7 @@ def trained_items(history):
     return list(history) if len(history) < 3 else list(history[:-2])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(histories(), st.booleans(), st.integers(0, 5), st.integers(0, 2**40), st.integers(1, 1000))
 def test_each_positive_is_followed_by_negatives_from_the_open_items(split_of, case, close, negatives, seed, round_):
     per_user, n_items = case
@@ -43,7 +43,7 @@ def test_each_positive_is_followed_by_negatives_from_the_open_items(split_of, ca
         assert drawn <= set(range(n_items))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(histories(), st.booleans(), st.integers(0, 2**40), st.data())
 def test_samples_do_not_depend_on_who_else_is_in_the_cohort(split_of, case, close, seed, data):
     per_user, n_items = case
@@ -60,7 +60,7 @@ def test_samples_do_not_depend_on_who_else_is_in_the_cohort(split_of, case, clos
             assert torch.equal(alone.order(epoch)[0, :count], together.order(epoch)[row, :count])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(histories(), st.booleans(), st.integers(0, 2**40), st.integers(0, 20))
 def test_every_epoch_holds_every_sample_once(split_of, case, close, seed, epoch):
     per_user, n_items = case

@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federec.evaluation.candidates import sample
+
+
+@settings(max_examples=100)
+@given(st.data(), st.integers(3, 30), st.integers(0, 2**40), st.integers(1, 6))
+def test_candidates_are_distinct_untouched_items(split_of, data, n_items, seed, count):
+    sizes = [3, *data.draw(st.lists(st.integers(1, n_items), max_size=5))]
+    histories = [data.draw(st.permutations(range(n_items)))[:size] for size in sizes]
+    got = sample(split_of(histories, n_items), seed, count)
+    evaluated = [u for u, history in enumerate(histories) if len(history) >= 3]
+    assert got.users.tolist() == evaluated
+    for row, user in enumerate(evaluated):
+        untouched = set(range(n_items)) - set(histories[user])
+        others = {}
+        for name, codes, target in (("valid", got.valid, -2), ("test", got.test, -1)):
+            first, *rest = codes[row].tolist()
+            real = [item for item in rest if item >= 0]
+            assert len(rest) == count and first == histories[user][target]
+            assert rest == real + [-1] * (count - len(real))
+            assert len(real) == len(set(real)) == min(count, len(untouched))
+            assert set(real) <= untouched
+            others[name] = set(real)
+        overlap = others["valid"] & others["test"]
+        assert len(overlap) == max(0, min(2 * count - len(untouched), len(untouched)))
+
+
+def test_ninety_nine_each_by_default(random_split):
+    got = sample(random_split(users=5, items=300), 0)
+    assert got.valid.shape == got.test.shape == (5, 100)
+    assert min(got.valid.min(), got.test.min()) >= 0
+
+
+def test_a_pure_function_of_the_seed_and_the_user(split_of):
+    histories = [[1, 2, 3, 4], [5, 6, 7], [9, 8, 0, 3, 2]]
+    first = sample(split_of(histories, 400), 3)
+    again, other = sample(split_of(histories, 400), 3), sample(split_of(histories, 400), 4)
+    fewer = sample(split_of(histories[:2], 400), 3)
+    assert torch.equal(first.valid, again.valid) and torch.equal(first.test, again.test)
+    assert torch.equal(first.test[:2], fewer.test)
+    assert not torch.equal(first.valid, other.valid) and not torch.equal(first.test, other.test)
+    assert not torch.equal(first.valid[0, 1:], first.valid[1, 1:])
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_close_to_uniform_over_items_and_places(split_of, part):
+    """2,000 users with one history: every untouched item comes up alike, in any one place too."""
+    n_items, count, users = 20, 4, 2000
+    got = getattr(sample(split_of([[3, 0, 19, 7]] * users, n_items), 1, count), part)[:, 1:].numpy()
+    open_items = [i for i in range(n_items) if i not in (3, 0, 19, 7)]
+    for items, expected in ((got, users * count / 16), (got[:, 0], users / 16), (got[:, -1], users / 16)):
+        counts = np.bincount(items.ravel(), minlength=n_items)[open_items]
+        assert counts.sum() == items.size
+        assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
