@@ -30,6 +30,7 @@ class Cohort:
     """Item table -> [U, dim]: each device's own rows."""
     params: Params
     """Private parameters, and each device's own copy of the shared layers: [C, ...]."""
+    round: int = 1
     losses: list[Tensor] = field(default_factory=list)
     """Loss of each active device, one entry a gradient."""
 
@@ -85,11 +86,14 @@ class Step:
         self.cohort.losses.append(loss.detach())
         return torch.autograd.grad(loss.sum(), list(wrt))
 
-    def move(self, name: str, gradient: Tensor, rate: float) -> None:
-        """One optimiser step on one parameter; a row that a batch holds twice moves by both gradients."""
+    def move(self, name: str, gradient: Tensor, rate: float | Tensor) -> None:
+        """One optimiser step on one parameter, by one rate or a rate per active device [A]; a row that a batch holds
+        twice moves by both gradients."""
+        if isinstance(rate, Tensor):
+            gradient, rate = gradient * rate.view(-1, *[1] * (gradient.dim() - 1)), 1.0
         if name in self.cohort.tables:
             table = self.cohort.tables[name]
-            change = gradient.flatten(0, 1).mul_(-rate)
+            change = gradient.flatten(0, 1) * -rate
             table.scatter_add_(0, self.slots.reshape(-1, 1).expand_as(change), change)
             self._gathered.pop(name, None)
             return

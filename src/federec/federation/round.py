@@ -65,30 +65,24 @@ def stack(method: DeviceMethod, state: State, devices: Devices, users: Tensor, s
     """One cohort; `users` sorted by falling number of samples."""
     samples = draw(devices, users, seed, round_, method.negatives)
     rows = Rows.of(samples.items, samples.counts, devices.n_items)
-    tables, params = {}, {name: value[users] for name, value in state.private.items()}
-    for name, param in method.shared().items():
-        value = state.shared[name]
-        if param.rows:
-            tables[name] = value.index_select(0, rows.ids)
-        else:
-            params[name] = value.expand(len(users), *value.shape).clone()
+    tables, layers = method.fetch(state.shared, users, rows)
     for name, store in state.stores.items():
         tables[name] = store.take(users.tolist(), rows.owner, rows.ids)
-    return Cohort(users, samples, rows, tables, params)
+    params = {name: value[users] for name, value in state.private.items()} | layers
+    return Cohort(users, samples, rows, tables, params, round_)
 
 
 def update_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update:
-    """What the cohort's devices send: the change of every shared parameter, and nothing private."""
-    tables = [name for name, param in method.shared().items() if param.rows]
-    layers = [name for name, param in method.shared().items() if not param.rows]
+    """What the cohort's devices send: what the method declares, and nothing private."""
+    sends, message = method.sends(), method.message(cohort, state.shared)
     ids, counts = cohort.rows.ids, cohort.rows.counts(len(cohort))
-    if not tables:  # which items a device touched is its own business
+    if not any(param.rows for param in sends.values()):  # which items a device touched is its own business
         ids, counts = ids[:0], torch.zeros_like(counts)
     return Update(
         ids=ids,
         counts=counts,
-        rows={name: cohort.tables[name] - state.shared[name].index_select(0, ids) for name in tables},
-        layers={name: cohort.params[name] - state.shared[name] for name in layers},
+        rows={name: message[name] for name, param in sends.items() if param.rows},
+        layers={name: message[name] for name, param in sends.items() if not param.rows},
     )
 
 
@@ -111,14 +105,14 @@ def play(
     memory: float = MEMORY,
 ) -> RoundReport:
     """Play one round in place. `observe` sees each cohort after it has learned, while its own rows are alive."""
-    channel, server = Channel(), Mean()
+    channel, mean = Channel(), Mean(devices.n_items)
     losses: list[Tensor] = []
     for cohort in cohorts(method, state, devices, users, seed, round_, memory):
         method.fit(cohort)
-        server.add(channel.send(update_of(method, cohort, state)), state.shared)
+        mean.add(channel.send(update_of(method, cohort, state)))
         keep_private(cohort, state)
         losses += cohort.losses
         observe(cohort)
-    state.shared = server.apply(state.shared)
+    state.shared = method.server_step(state.shared, mean.values(), state.server)
     loss = float(torch.cat(losses).mean()) if losses else None
     return RoundReport(loss, channel.up_bytes / channel.devices, channel.down_bytes / channel.devices)

@@ -11,6 +11,8 @@ from federec.cohort.optim import Adam
 from federec.cohort.rows import RowStore
 from federec.methods.base import DeviceMethod
 
+_PLAIN = ("shared", "private", "server")
+
 
 @dataclass
 class State:
@@ -20,13 +22,15 @@ class State:
     private: Params = field(default_factory=dict)
     stores: dict[str, RowStore] = field(default_factory=dict)
     """Private item tables, of which a device keeps only the rows it touched."""
+    server: Params = field(default_factory=dict)
+    """What the server itself remembers between rounds."""
 
     @staticmethod
     def start(method: DeviceMethod, n_items: int, devices: int, seed: int, place: torch.device | str = "cpu") -> State:
         """First values, a function of the seed alone; all devices start alike."""
         generator = torch.Generator().manual_seed(seed)
         shared = {name: p.start(n_items, generator).to(place) for name, p in method.shared().items()}
-        state = State(shared)
+        state = State(shared, server=method.server_start(shared))
         for name, param in method.private().items():
             value = param.start(n_items, generator).to(place)
             if param.rows:
@@ -44,12 +48,12 @@ class State:
             {name: value.clone() for name, value in self.shared.items()},
             {name: value.clone() for name, value in self.private.items()},
             {name: store.copy() for name, store in self.stores.items()},
+            {name: value.clone() for name, value in self.server.items()},
         )
 
     def tensors(self) -> Params:
-        """Flat, for a file: `shared:NAME`, `private:NAME`, `store:NAME:PART`."""
-        flat = {f"shared:{name}": value for name, value in self.shared.items()}
-        flat |= {f"private:{name}": value for name, value in self.private.items()}
+        """Flat, for a file: `shared:NAME`, `private:NAME`, `server:NAME`, `store:NAME:PART`."""
+        flat = {f"{kind}:{name}": value for kind in _PLAIN for name, value in getattr(self, kind).items()}
         for name, store in self.stores.items():
             flat |= {f"store:{name}:{part}": value for part, value in store.tensors().items()}
         return flat
@@ -65,6 +69,6 @@ class State:
                 name, part = name.rsplit(":", 1)
                 stores.setdefault(name, {})[part] = value
             else:
-                (state.shared if kind == "shared" else state.private)[name] = value
+                getattr(state, kind)[name] = value
         state.stores = {name: RowStore.of(parts) for name, parts in stores.items()}
         return state

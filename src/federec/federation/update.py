@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from federec.cohort.layers import Params
@@ -50,27 +49,25 @@ class Channel:
 
 @dataclass
 class Mean:
-    """The server's step: shared += mean of the changes over the devices that took part, with equal weights.
+    """The mean of what the devices sent, over all that took part, with equal weights.
 
-    Streaming: holds one running sum, never the devices' tables. A row that a device did not touch counts as
-    unchanged.
+    Streaming: holds one running sum, never the devices' tables. A row that a device did not touch counts as zero.
     """
 
+    n_items: int
     total: Params = field(default_factory=dict)
     devices: int = 0
 
-    def add(self, update: Update, shared: Params) -> None:
+    def add(self, update: Update) -> None:
         """Take in a cohort's updates."""
         for name, rows in update.rows.items():
-            self._sum(name, shared).scatter_add_(0, update.ids[:, None].expand_as(rows), rows)
+            total = self.total.setdefault(name, rows.new_zeros(self.n_items, rows.shape[1]))
+            total.scatter_add_(0, update.ids[:, None].expand_as(rows), rows)
         for name, layer in update.layers.items():
-            self._sum(name, shared).add_(layer.sum(0))
+            part = layer.sum(0)
+            self.total[name] = self.total[name] + part if name in self.total else part
         self.devices += len(update)
 
-    def _sum(self, name: str, shared: Params) -> Tensor:
-        return self.total.setdefault(name, torch.zeros_like(shared[name]))
-
-    def apply(self, shared: Params) -> Params:
-        """The new shared parameters."""
-        moved = {name: shared[name] + total / self.devices for name, total in self.total.items()}
-        return {**shared, **moved}
+    def values(self) -> Params:
+        """The means by name."""
+        return {name: total / self.devices for name, total in self.total.items()}

@@ -11,6 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import Param, Params
+from federec.cohort.rows import Rows
 
 View = Literal["own", "global"]
 
@@ -58,6 +59,34 @@ class DeviceMethod(Method):
         """Parameters that never leave the device."""
         return {}
 
+    def sends(self) -> dict[str, Param]:
+        """What a device sends: values per touched item (`rows`) or as a whole. By default the change of all shared."""
+        return self.shared()
+
+    def fetch(self, shared: Params, users: Tensor, rows: Rows) -> tuple[Params, Params]:
+        """What the devices receive: rows [U, dim] for their item tables, their own copies [C, ...] of the layers."""
+        tables, layers = {}, {}
+        for name, param in self.shared().items():
+            if param.rows:
+                tables[name] = shared[name].index_select(0, rows.ids)
+            else:
+                layers[name] = shared[name].expand(len(users), *shared[name].shape).clone()
+        return tables, layers
+
+    def message(self, cohort: Cohort, shared: Params) -> Params:
+        """The values of `sends`: [U, width] for items, [C, ...] for the rest. By default new minus received."""
+        tables, layers = self.fetch(shared, cohort.users, cohort.rows)
+        changes = {name: cohort.tables[name] - received for name, received in tables.items()}
+        return changes | {name: cohort.params[name] - received for name, received in layers.items()}
+
+    def server_start(self, shared: Params) -> Params:
+        """What the server itself remembers between rounds, such as an optimiser's moments."""
+        return {}
+
+    def server_step(self, shared: Params, mean: Params, memory: Params) -> Params:
+        """New shared parameters from the mean of what the devices sent; may change its memory in place."""
+        return {**shared, **{name: shared[name] + change for name, change in mean.items()}}
+
     def score(self, p: Params) -> Tensor:
         """Logits [C, B] of the items whose rows p holds."""
         raise NotImplementedError(f"{type(self).__name__}.score")
@@ -77,7 +106,7 @@ class DeviceMethod(Method):
         cross_entropy = binary_cross_entropy_with_logits(self.score(p), step.labels, reduction="none")
         return (cross_entropy * step.weight).sum(1)
 
-    def descend(self, step: Step, rates: Mapping[str, float]) -> None:
+    def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
         """Move the named parameters down the gradient taken at their current values, each by its own rate."""
         for name, gradient in self.gradient(step, tuple(rates)).items():
             step.move(name, gradient, rates[name])

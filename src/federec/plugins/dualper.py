@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from torch import Tensor
+
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Param
 from federec.methods.base import View
@@ -29,7 +31,7 @@ class DualPer(Plugin):
         layers = {name: param for name, param in super().shared().items() if not param.rows}
         return {**super().private(), **layers}
 
-    def descend(self, step: Step, rates: Mapping[str, float]) -> None:
+    def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
         score = {name: rate for name, rate in rates.items() if name not in step.cohort.tables}
         rows = {name: rate for name, rate in rates.items() if name in step.cohort.tables}
         for part in (score, rows):
