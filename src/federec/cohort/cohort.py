@@ -90,10 +90,10 @@ class Step:
         """One optimiser step on one parameter, by one rate or a rate per active device [A]; a row that a batch holds
         twice moves by both gradients."""
         if isinstance(rate, Tensor):
-            gradient, rate = gradient * rate.view(-1, *[1] * (gradient.dim() - 1)), 1.0
+            rate = rate.view(-1, *[1] * (gradient.dim() - 1))
         if name in self.cohort.tables:
             table = self.cohort.tables[name]
-            change = gradient.flatten(0, 1) * -rate
+            change = (gradient * -rate).flatten(0, 1)
             table.scatter_add_(0, self.slots.reshape(-1, 1).expand_as(change), change)
             self._gathered.pop(name, None)
             return

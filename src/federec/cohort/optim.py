@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 
-def sgd_(value: Tensor, gradient: Tensor, lr: float) -> None:
+def sgd_(value: Tensor, gradient: Tensor, lr: float | Tensor) -> None:
     """value -= lr * gradient, in place."""
-    value.sub_(gradient, alpha=lr)
+    value.sub_(gradient * lr)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Adam:
         """Fresh moments for devices stacked along the first dimension; `t` counts each device's own steps."""
         return {"m": torch.zeros_like(value), "v": torch.zeros_like(value), "t": value.new_zeros(len(value))}
 
-    def step_(self, value: Tensor, gradient: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: float) -> None:
+    def step_(self, value: Tensor, gradient: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: float | Tensor) -> None:
         """One step in place on value and moments, each device at its own step count t."""
         t += 1
         m.mul_(self.beta1).add_(gradient, alpha=1 - self.beta1)
