@@ -50,7 +50,8 @@ def random_split():
 
 
 class Everything(DeviceMethod):
-    """A parameter of every kind: shared rows and layers, a private vector stepped by Adam, private rows."""
+    """A parameter of every kind: shared rows and layers, a private vector stepped by Adam, private rows; and a
+    server with momentum."""
 
     name: ClassVar[str] = "everything"
 
@@ -65,6 +66,14 @@ class Everything(DeviceMethod):
 
     def step(self, step):
         self.descend(step, dict.fromkeys((*self.shared(), *self.private()), 0.2))
+
+    def server_start(self, shared):
+        return {name: torch.zeros_like(value) for name, value in shared.items()}
+
+    def server_step(self, shared, mean, memory):
+        for name, change in mean.items():
+            memory[name].mul_(0.5).add_(change)
+        return super().server_step(shared, memory, {})
 
 
 SMALL = {"dim": 4, "batch": 8, "epochs": 2, "item_lr_factor": 0.2}

@@ -46,11 +46,26 @@ def one_round(method, start, devices, users, memory=MEMORY, round_=2):
 def contents(state):
     """All values of a state, every device's private tables written out in full."""
     flat = {f"shared {name}": value for name, value in state.shared.items()}
+    flat |= {f"server {name}": value for name, value in state.server.items()}
     flat |= {f"private {name}": value for name, value in state.private.items()}
     for name, store in state.stores.items():
         owner, items = torch.arange(len(store.ids))[:, None], torch.arange(len(store.start))[None]
         flat[f"store {name}"] = store.take(list(range(len(store.ids))), owner, items)
     return flat
+
+
+def plain_mean(method, seen, devices):
+    """The mean of what the devices sent, every device written out in full."""
+    mean = {}
+    for name, param in method.sends().items():
+        full = []
+        for drawn, learned in seen.values():
+            sent = learned[f"sent {name}"]
+            if param.rows:
+                sent = torch.zeros(devices.n_items, *param.shape).index_copy(0, drawn["sent"], sent)
+            full.append(sent)
+        mean[name] = torch.stack(full).mean(0)
+    return mean
 
 
 def same(seen, expected):
@@ -88,14 +103,17 @@ def test_a_cohort_of_many_is_many_cohorts_of_one(device_method, devices, start):
         after[int(user)], seen, _, _ = one_round(device_method, start, devices, user[None])
         alone |= seen
     same(together, alone)
-    begun, ended = contents(start), contents(state)
     single = {user: contents(one) for user, one in after.items()}
-    for name, value in ended.items():
-        if name.startswith("shared "):
-            changes = torch.stack([one[name] - begun[name] for one in single.values()])
-            close(value, begun[name] + changes.mean(0), name)
-        else:
+    for name, value in contents(state).items():
+        if name.startswith(("private ", "store ")):
             close(value, torch.stack([one[name][user] for user, one in single.items()]), name)
+    memory = {name: value.clone() for name, value in start.server.items()}
+    for name, value in device_method.server_step(
+        start.shared, plain_mean(device_method, alone, devices), memory
+    ).items():
+        close(state.shared[name], value, name)
+    for name, value in memory.items():
+        close(state.server[name], value, name)
 
 
 def test_the_size_of_cohorts_and_the_number_of_threads_change_nothing(device_method, devices, start):
@@ -124,7 +142,7 @@ def test_those_who_take_no_part_stay_as_they_are(device_method, devices, start):
     others = [u for u in range(len(devices)) if u not in users]
     moved = False
     for name, value in contents(state).items():
-        if not name.startswith("shared "):
+        if name.startswith(("private ", "store ")):
             assert torch.equal(value[others], before[name][others]), name
         moved = moved or not torch.equal(value, before[name])
     assert moved

@@ -1,0 +1,96 @@
+from dataclasses import fields
+
+import pytest
+import torch
+
+from federec.cohort.draw import Devices, draw
+from federec.federation.round import cohorts, play, update_of
+from federec.federation.state import State
+from federec.federation.update import Channel, Mean, Update
+
+
+def undeclared(method, update):
+    """Names in an update that the method does not declare."""
+    return {*update.rows, *update.layers} - set(method.sends())
+
+
+def test_an_update_has_these_fields_and_no_others():
+    assert [field.name for field in fields(Update)] == ["ids", "counts", "rows", "layers"]
+
+
+def test_only_what_a_method_declares_leaves_a_device(device_method, random_split):
+    devices = Devices.of(random_split(), False)
+    state = State.start(device_method, 40, 12, seed=0)
+    sends, private = device_method.sends(), device_method.private()
+    assert not {*sends, *device_method.shared()} & set(private)
+    tables = {name for name, param in sends.items() if param.rows}
+    for cohort in cohorts(device_method, state, devices, torch.arange(12), 0, 1):
+        device_method.fit(cohort)
+        update = update_of(device_method, cohort, state)
+        assert set(vars(update)) == {"ids", "counts", "rows", "layers"}
+        assert not undeclared(device_method, update)
+        assert not {*update.rows, *update.layers} & {*state.private, *state.stores}
+        assert set(update.rows) == tables and set(update.layers) == set(sends) - tables
+        assert len(update) == len(cohort) == len(update.counts)
+        assert update.counts.sum() == len(update.ids)
+        if not tables:
+            assert len(update.ids) == 0  # which items a device touched is private too
+        for name, rows in update.rows.items():
+            assert rows.shape == (len(update.ids), *sends[name].shape)
+        for name, layer in update.layers.items():
+            assert layer.shape == (len(cohort), *sends[name].shape)
+
+
+def test_a_private_name_in_an_update_is_noticed(small):
+    empty = torch.zeros(0, dtype=torch.int64)
+    assert undeclared(small("fedmf"), Update(empty, empty, {}, {"user": torch.zeros(0, 4)})) == {"user"}
+
+
+def test_bytes_of_a_known_update():
+    """Two devices, 2 + 3 rows in tables of width 4 and 2, a layer of 6 values: 4-byte codes and values."""
+    update = Update(
+        torch.tensor([1, 5, 0, 1, 7]),
+        torch.tensor([2, 3]),
+        {"a": torch.zeros(5, 4), "b": torch.zeros(5, 2)},
+        {"net": torch.zeros(2, 2, 3)},
+    )
+    channel = Channel()
+    assert channel.send(update) is update
+    assert channel.up_bytes == channel.down_bytes == 5 * (4 + 4 * (4 + 2)) + 4 * 2 * 6
+    channel.send(update)
+    assert (channel.up_bytes, channel.devices) == (2 * 188, 4)
+
+
+def test_bytes_of_a_round_are_the_distinct_items_touched(random_split, small):
+    method, devices = small("pfedrec"), Devices.of(random_split(), False)
+    report = play(method, State.start(method, 40, 12, seed=0), devices, torch.arange(12), 0, 1)
+    touched = 0
+    for user in range(12):
+        samples = draw(devices, torch.tensor([user]), 0, 1, 4)
+        touched += len(set(samples.items[0].tolist()))
+    assert report.up_bytes == report.down_bytes == pytest.approx(touched / 12 * (4 + 4 * 4))
+
+
+def test_mean_is_a_plain_mean_over_devices_where_untouched_rows_count_as_zero():
+    torch.manual_seed(0)
+    mean, dense = Mean(8), {"a": [], "b": [], "net": []}
+    for touched in ([[0, 3], [3, 5, 7]], [[3]], [[1, 2], [], [0, 7]]):  # three cohorts; nobody has 4 and 6
+        ids = torch.tensor([item for items in touched for item in items])
+        rows = {"a": torch.randn(len(ids), 3), "b": torch.randn(len(ids), 2)}
+        layer = torch.randn(len(touched), 2, 2)
+        mean.add(Update(ids, torch.tensor([len(t) for t in touched]), rows, {"net": layer}))
+        row = 0
+        for c, items in enumerate(touched):
+            for name in ("a", "b"):
+                own = torch.zeros(8, rows[name].shape[1])
+                for k, item in enumerate(items):
+                    own[item] = rows[name][row + k]
+                dense[name].append(own)
+            dense["net"].append(layer[c])
+            row += len(items)
+    values = mean.values()
+    assert values.keys() == dense.keys()
+    for name, sent in dense.items():
+        assert len(sent) == 6
+        torch.testing.assert_close(values[name], torch.stack(sent).mean(0))
+    assert not values["a"][[4, 6]].any()

@@ -1,0 +1,48 @@
+import pytest
+
+from federec.errors import UserError
+from federec.methods.base import DeviceMethod
+from federec.methods.fedmf import FedMF
+from federec.plugins.registry import PLUGINS, build, plugin_class
+
+
+def test_build_lays_plugins_over_a_method():
+    method = build("fedmf", ["dualper"], {"dim": 7})
+    assert isinstance(method, FedMF)
+    assert (method.plugins, method.dim, method.name) == (("dualper",), 7, "fedmf")
+    assert FedMF.plugins == ()
+    assert set(type(method).model_fields) == set(FedMF.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("pfedrek",), "unknown method 'pfedrek'"),
+        (("fedmf", ["dualpr"]), "unknown plug-in 'dualpr' - did you mean 'dualper'"),
+        (("fedmf", ["dualper", "dualper"]), "'dualper' is given twice"),
+        (("ease", ["dualper"]), "'dualper' does not fit 'ease'"),
+        (("fedmf", [], {"dimm": 3}), "'fedmf' has no setting 'dimm' - did you mean 'dim'"),
+        (("fedmf", [], {"dim": 0}), "setting dim=0 of 'fedmf'"),
+        (("ease", [], {"l2": []}), r"setting l2=\[\] of 'ease'"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(asked, message):
+    with pytest.raises(UserError, match=message) as caught:
+        build(*asked)
+    assert "\n" not in str(caught.value)
+
+
+def test_text_is_read_as_numbers():
+    assert (
+        build("pfedrec", [], {"dim": "16", "lr": "0.5"}).model_dump()
+        == build("pfedrec", [], {"dim": 16, "lr": 0.5}).model_dump()
+    )
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_every_plugin_fits_every_device_method(name, device_method):
+    plugin = plugin_class(name)
+    assert plugin.plugin == name and plugin.__doc__
+    if device_method.name != "everything" and name not in device_method.plugins:
+        built = build(device_method.name, [*device_method.plugins, name])
+        assert isinstance(built, DeviceMethod) and built.plugins[-1] == name

@@ -1,0 +1,108 @@
+import pytest
+import torch
+
+from federec.data.split import leave_one_out
+from federec.data.tastes import generate
+from federec.evaluation.evaluator import Evaluator
+from federec.evaluation.protocols import PROTOCOLS, protocol
+from federec.federation.round import select
+from federec.methods.base import DeviceMethod
+from federec.methods.registry import METHODS
+from federec.plugins.registry import build
+from federec.runtimes.trainers import trainer
+
+ROUNDS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def split(random_split):
+    return random_split(users=30, items=150, least=2, most=25)
+
+
+def agree(worker):
+    """Play, then look again at each round: the sampled metrics are the same to the last digit."""
+    history = []
+    for round_ in ROUNDS:
+        played = worker.play(round_)
+        history.append((round_, played.model.copy(), played))
+    for round_, model, played in reversed(history):
+        review = worker.review(model, round_)
+        for seen, recorded in ((review.valid, played.valid), (review.test, played.test)):
+            assert set(recorded) == {"sampled", "sampled_light"}
+            assert {name: seen[name] for name in recorded} == recorded
+            assert set(seen) == {"sampled", "sampled_light", "full", "full_light"}
+        yield review, played
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.3])
+@pytest.mark.parametrize("rules", PROTOCOLS)
+def test_a_review_repeats_what_was_measured_in_the_round(device_method, split, participation, rules):
+    worker = trainer(device_method, split, protocol(rules), 1, participation)
+    for review, _ in agree(worker):
+        if device_method.view == "own":
+            assert set(review.views) == {"own", "global", "random"}
+            assert review.views["own"] == review.test["sampled"]
+        else:
+            assert review.views == {}
+
+
+@pytest.mark.parametrize("name", [name for name, m in METHODS.items() if not issubclass(m, DeviceMethod)])
+def test_a_review_of_a_centralised_method_repeats_too(name, split):
+    worker = trainer(METHODS[name](), split, protocol("clean"), 1)
+    assert all(played.up_bytes is None and review.views == {} for review, played in agree(worker))
+
+
+def test_the_views_are_measured_apart(small, split):
+    worker = trainer(small("pfedrec"), split, protocol("paper"), 1)
+    views = [review.views for review, _ in agree(worker)]
+    assert any(view["own"] != view["global"] for view in views)
+    assert any(view["own"] != view["random"] for view in views)
+
+
+def test_everyone_is_evaluated_when_a_few_take_part(device_method, split):
+    worker = trainer(device_method, split, protocol("clean"), 1, participation=0.3)
+    ranks = worker.evaluator.sampled()
+    worker.evaluator.sampled = lambda: ranks
+    assert len(select(30, 0.3, 1, 1)) == 9
+    worker.play(1)
+    assert len(ranks.seen) == len(split.evaluated) > 9
+    assert ranks.seen.all()
+
+
+def test_scores_of_a_user_are_what_was_ranked(device_method, split):
+    worker = trainer(device_method, split, protocol("clean"), 1)
+    model, played = [(played.model.copy(), played) for played in map(worker.play, ROUNDS)][-1]
+    table = torch.stack([worker.scores(model, ROUNDS[-1], user) for user in range(30)])
+    assert table.shape == (30, 150)
+    ranks = Evaluator(split, 1).sampled()
+    ranks.add(torch.arange(30), lambda items: table.gather(1, items))
+    valid, test = ranks.metrics()
+    assert valid["sampled"] == pytest.approx(played.valid["sampled"], abs=0.03)  # a near tie may fall the other way
+    assert test["sampled"] == pytest.approx(played.test["sampled"], abs=0.03)
+
+
+def test_runs_are_the_same_every_time_and_seeds_differ(device_method, split):
+    workers = [trainer(device_method, split, protocol("clean"), seed) for seed in (1, 1, 2)]
+    metrics = [worker.play(1).test for worker in workers]
+    first, again, other = (worker.state.tensors() for worker in workers)
+    assert metrics[0] == metrics[1]
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    assert any(not torch.equal(value, other[name]) for name, value in first.items())
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("pfedrec", 25), ("fedmf", 20)])
+def test_learning_beats_the_untrained_start_and_popularity_on_tastes(tastes, name, rounds):
+    idle = trainer(build(name, [], {"lr": 0.0}), tastes, protocol("clean"), 0).play(1)
+    popular = trainer(build("popularity"), tastes, protocol("clean"), 0).play(1)
+    worker = trainer(build(name), tastes, protocol("clean"), 0)
+    played = [worker.play(round_) for round_ in range(1, rounds + 1)]
+    reached, begun = played[-1].test["sampled"], idle.test["sampled"]
+    assert begun["hr@10"] < 0.15  # ten in a hundred by chance
+    assert reached["hr@10"] > max(0.45, popular.test["sampled"]["hr@10"] + 0.05)
+    assert reached["ndcg@10"] > begun["ndcg@10"] + 0.15
+    assert played[-1].loss < 0.6 * played[0].loss
+
+
+@pytest.fixture(scope="module")
+def tastes():
+    return leave_one_out(generate())
