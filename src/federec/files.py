@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Reading and writing files: whole or not at all, and one clear line where that fails."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from pathlib import Path
 from federec.errors import UserError
 
 
+def read_bytes(path: Path) -> bytes:
+    """All of a file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{path}: cannot be read ({reason}); check the path and who may read it") from None
+
+
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content` in one step: a reader, or a kill at any moment, sees the old or the new."""
-    data = content.encode() if isinstance(content, str) else content
+    # What UTF-8 cannot hold, such as the odd byte of a file name, is written as \udc80: an escape in JSON too.
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
@@ -20,8 +30,9 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise cannot_write(path, error) from None
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

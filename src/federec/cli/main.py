@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -45,6 +46,8 @@ def main(
 
 def run() -> None:
     """The `federec` command: what the user can mend is one line and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an id that the terminal's encoding lacks is no reason to stop
     try:
         app()
     except UserError as error:
@@ -52,8 +55,18 @@ def run() -> None:
     except BrokenPipeError:  # the reader of our output, `head` say, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        sys.exit(_refuse(f"{place}{error.strerror or error}; check the path, the disk and who may use them"))
     except MemoryError:
-        sys.exit(_refuse("not enough memory; use fewer users, a smaller dim, or a larger machine"))
+        sys.exit(_refuse(_NO_MEMORY))
+    except RuntimeError as error:  # what torch raises when it cannot allocate, or cannot even count so far
+        if not any(word in str(error).lower() for word in ("memory", "overflow")):
+            raise
+        sys.exit(_refuse(_NO_MEMORY))
+
+
+_NO_MEMORY = "not enough memory; use fewer users, a smaller dim, or a larger machine"
 
 
 def _refuse(text: str) -> int:

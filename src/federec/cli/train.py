@@ -15,6 +15,7 @@ from federec.errors import UserError
 
 if TYPE_CHECKING:
     from federec.runtimes.config import RunConfig
+    from federec.runtimes.folder import RunFolder
     from federec.runtimes.local import OnRound
     from federec.runtimes.run import Run
 
@@ -76,7 +77,7 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
             raise UserError(f"--set {pair}: write it as key=value")
         try:
             settings[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):
             raise UserError(f"--set {pair}: the value is not a number, a word or a list like [64,32]") from None
     return settings
 
@@ -88,8 +89,10 @@ def _resolve(config: Path | None, given: dict[str, Any]) -> RunConfig:
     if config is None:
         return RunConfig.checked(**given)
     base = RunConfig.read(config).model_dump(mode="json")
-    if "method" in given and given["method"] != base["method"]:
+    if given.get("method", base["method"]) != base["method"]:
         base |= {"plugins": (), "settings": {}, "rounds": None}
+    if given.get("data", base["data"]) != base["data"]:
+        base |= {"columns": {}, "min_interactions": None, "k_core": None}
     settings = base["settings"] | given.pop("settings", {})
     return RunConfig.checked(**(base | given | {"settings": settings}))
 
@@ -100,19 +103,24 @@ def _start(config: RunConfig, out: Path | None, quiet: bool) -> None:
 
     folder = RunFolder(out or _free_folder(config))
     folder.refuse_other()
-    data = config.load()
-    if data.merged and not quiet:
-        typer.echo(f"{data.name}: merged {data.merged:,} repeated (user, item) rows", err=True)
-    _watch(lambda on_round: run(config, data, folder, on_round), folder.path, quiet)
+
+    def job(on_round: OnRound) -> Run:
+        data = config.load()
+        if data.merged and not quiet:
+            typer.echo(f"{data.name}: merged {data.merged:,} repeated (user, item) rows", err=True)
+        return run(config.model_copy(update=data.origin), data, folder, on_round)  # its origin has the whole path
+
+    _watch(job, folder, quiet)
 
 
 def _resume(path: Path, quiet: bool) -> None:
+    from federec.runtimes.folder import RunFolder
     from federec.runtimes.local import resume
 
-    _watch(lambda on_round: resume(path, on_round), path, quiet)
+    _watch(lambda on_round: resume(path, on_round=on_round), RunFolder(path), quiet)
 
 
-def _watch(job: Callable[[OnRound], Run], path: Path, quiet: bool) -> None:
+def _watch(job: Callable[[OnRound], Run], folder: RunFolder, quiet: bool) -> None:
     """Run with a progress bar, end with the table; Ctrl-C says how to go on."""
     from federec.cli.progress import progress
     from federec.reporting.tables import run_table
@@ -121,10 +129,11 @@ def _watch(job: Callable[[OnRound], Run], path: Path, quiet: bool) -> None:
         with progress(quiet) as on_round:
             run = job(on_round)
     except KeyboardInterrupt:
-        typer.echo(f"\nstopped; continue with: federec train --resume {shlex.quote(str(path))}", err=True)
+        then = f"continue with: federec train --resume {shlex.quote(str(folder.path))}"
+        typer.echo(f"\nstopped; {then if folder.started else 'nothing was written'}", err=True)
         raise typer.Exit(130) from None
     run_table(run.result)
-    typer.echo(f"run    {path}\nreport {path / 'report.html'}")
+    typer.echo(f"run    {folder.path}\nreport {folder.path / 'report.html'}")
 
 
 def _free_folder(config: RunConfig) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from federec.data.interactions import Interactions
 from federec.data.sets import load
 from federec.errors import UserError, did_you_mean
 from federec.evaluation.protocols import protocol
+from federec.files import read_bytes
 from federec.methods.base import Method, Settings
 from federec.plugins.registry import build
 
@@ -51,18 +53,14 @@ class RunConfig(Settings):
 
     @field_validator("device")
     @classmethod
-    def _present_device(cls, name: str) -> str:
-        import torch
-
-        if name.split(":")[0] not in ("cpu", "cuda"):
+    def _known_device(cls, name: str) -> str:
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
             raise UserError(f"unknown device '{name}'{did_you_mean(name, ('cpu', 'cuda'))}")
-        if name.startswith("cuda") and not torch.cuda.is_available():
-            raise UserError("no CUDA GPU is usable here; leave out --device cuda, or see `federec doctor`")
         return name
 
     @staticmethod
     def checked(**values: Any) -> RunConfig:
-        """A configuration from values, with every fault of them in one line."""
+        """A configuration from values, with the first fault of them in one line."""
         for key in values:
             if key not in RunConfig.model_fields:
                 raise UserError(f"a run has no setting '{key}'{did_you_mean(key, RunConfig.model_fields)}")
@@ -92,16 +90,17 @@ class RunConfig(Settings):
     def read(path: Path) -> RunConfig:
         """From a `config.yaml`."""
         try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeError) as error:
-            raise UserError(f"{path}: cannot be read ({error}); name a config.yaml of a run") from None
-        except yaml.YAMLError as error:
+            values = yaml.safe_load(read_bytes(path))
+        except (yaml.YAMLError, ValueError) as error:
             mark = getattr(error, "problem_mark", None)
             where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
             raise UserError(f"{path}{where}: is not valid YAML; repair it or start a new run") from None
         if not isinstance(values, dict):
             raise UserError(f"{path}: holds no settings; name a config.yaml of a run")
-        return RunConfig.checked(**values)
+        try:
+            return RunConfig.checked(**{str(key): value for key, value in values.items()})
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
 
     def text(self) -> str:
         """As YAML."""

@@ -2,17 +2,20 @@
 
     config.yaml     all resolved settings
     rounds.jsonl    one line a round
-    model/          model.json names the rest: state-R.safetensors (after round R, to resume from) and
-                    best-B.safetensors (from which the best round B can be had again)
+    model/          state-R.safetensors, the state after R rounds: of the newest, to resume from, and of the one
+                    from which the best round can be had again; model.json says which is which
     result.json     the outcome, once finished
     report.html     the same for people
 
-`model.json` is replaced last after every round, so that it always names whole files of one round.
+`model.json` is replaced last after every round, so that it always names whole files of one round. Whatever else a
+killed run left behind is swept away when it is resumed.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +26,15 @@ from safetensors.torch import save as format_tensors
 
 from federec.errors import UserError
 from federec.federation.state import State
-from federec.files import cannot_write, make_folder, write_atomic
+from federec.files import cannot_write, make_folder, read_bytes, write_atomic
 from federec.runtimes.config import RunConfig
 
 Line = dict[str, Any]
+
+_RESULT = {
+    *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),
+    *("seconds", "peak_rss_mb", "communication", "config", "versions"),
+}
 
 
 @dataclass
@@ -38,6 +46,11 @@ class Checkpoint:
     best_round: int
     best_valid: float
     best: State
+    best_after: int
+    """Rounds played before `best`: the best round with them, or, where devices rank with rows that they tune in
+    the round and then drop, those before it - it is played again."""
+    data: str
+    """Fingerprint of the data."""
 
 
 class RunFolder:
@@ -48,113 +61,154 @@ class RunFolder:
         self.model = self.path / "model"
 
     def create(self, config: RunConfig) -> None:
-        """Start a new run here."""
+        """Start a new run here; where that fails, nothing is left behind."""
         self.refuse_other()
-        make_folder(self.model)
-        write_atomic(self.path / "config.yaml", config.text())
+        new = not self.path.exists()
+        try:
+            make_folder(self.path)
+            write_atomic(self.path / "config.yaml", config.text())
+        except BaseException:
+            if new:
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def refuse_other(self) -> None:
-        """Refuse a place that holds anything."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        """Refuse a place that holds anything but scraps of a run that was killed before it began."""
+        if self.path.is_dir() and all(file.suffix == ".part" for file in self.path.iterdir()):
+            return
+        if self.path.exists():
             raise UserError(f"{self.path}: {self._holds()}; choose another --out")
 
     def _holds(self) -> str:
         if self.finished:
             return "holds a finished run already"
-        if (self.path / "config.yaml").is_file():
-            return f"holds an unfinished run; continue it with: federec train --resume {self.path}"
-        return "exists and is not a run folder"
+        return f"holds an unfinished run; {self._continue}" if self.started else "exists and is not a run folder"
+
+    @property
+    def started(self) -> bool:
+        return (self.path / "config.yaml").is_file()
 
     @property
     def finished(self) -> bool:
         return (self.path / "result.json").is_file()
 
+    @property
+    def _continue(self) -> str:
+        return f"continue it with: federec train --resume {shlex.quote(str(self.path))}"
+
     def config(self) -> RunConfig:
         """The run's settings."""
-        if not (self.path / "config.yaml").is_file():
+        if not self.started:
             raise UserError(f"{self.path}: is not a run folder (no config.yaml); name one that `federec train` wrote")
         return RunConfig.read(self.path / "config.yaml")
 
     def lines(self, upto: int) -> list[Line]:
-        """The records of rounds 1..upto, cutting off whatever a killed run wrote beyond them."""
+        """The records of rounds 1..upto."""
         path = self.path / "rounds.jsonl"
-        texts = path.read_text(encoding="utf-8").splitlines()[:upto] if path.is_file() else []
+        texts = read_bytes(path).decode(errors="replace").splitlines()[:upto] if path.is_file() else []
         try:
             lines: list[Line] = [json.loads(text) for text in texts]
-        except json.JSONDecodeError:
-            lines = []
-        if [line.get("round") for line in lines] != list(range(1, upto + 1)):
-            raise UserError(f"{path}: does not hold rounds 1 to {upto}; the run cannot be continued, start a new one")
-        write_atomic(path, "".join(text + "\n" for text in texts))
-        return lines
+            if [line["round"] for line in lines] == list(range(1, upto + 1)):
+                return lines
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise UserError(f"{path}: does not hold rounds 1 to {upto}; the run cannot be used, start a new one")
 
     def add_line(self, line: Line) -> None:
         """Append a round's record."""
         path = self.path / "rounds.jsonl"
         try:
             with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(_line(line))
         except OSError as error:
             raise cannot_write(path, error) from None
 
+    def sweep(self, lines: list[Line], point: Checkpoint | None) -> None:
+        """Remove what a killed run left beyond its last checkpoint."""
+        write_atomic(self.path / "rounds.jsonl", "".join(map(_line, lines)))
+        for scrap in self.path.glob("*.part"):
+            scrap.unlink()
+        self._keep({"model.json", *_states(point)} if point else set())
+
     def save(self, point: Checkpoint) -> None:
         """Store a checkpoint; what it replaces is removed only when the new one is whole."""
-        state, best = f"state-{point.round}.safetensors", f"best-{point.best_round}.safetensors"
-        self._write_tensors(state, point.state)
-        if not (self.model / best).is_file():
-            self._write_tensors(best, point.best)
+        make_folder(self.model)
+        states = _states(point)
+        for name, state in states.items():
+            if not (self.model / name).is_file():
+                tensors = {key: value.detach().cpu().contiguous() for key, value in state.tensors().items()}
+                write_atomic(self.model / name, format_tensors(tensors))
         facts = {
             "format": 1,
+            "data": point.data,
             "round": point.round,
-            "state": state,
             "best_round": point.best_round,
             "best_valid": point.best_valid,
-            "best": best,
+            "best_after": point.best_after,
         }
-        write_atomic(self.model / "model.json", json.dumps(facts, indent=2) + "\n")
-        for old in self.model.iterdir():
-            if old.name not in (state, best, "model.json"):
-                old.unlink()
+        write_atomic(self.model / "model.json", json.dumps(facts, indent=2, allow_nan=False) + "\n")
+        self._keep({"model.json", *states})
 
-    def _write_tensors(self, name: str, state: State) -> None:
-        tensors = {key: value.detach().cpu().contiguous() for key, value in state.tensors().items()}
-        write_atomic(self.model / name, format_tensors(tensors))
+    def _keep(self, names: set[str]) -> None:
+        """Remove all other files of the model."""
+        for file in self.model.iterdir() if self.model.is_dir() else ():
+            if file.name not in names:
+                file.unlink()
 
-    def checkpoint(self) -> Checkpoint | None:
-        """The newest whole checkpoint; None where no round was finished."""
+    def checkpoint(self, place: str = "cpu") -> Checkpoint | None:
+        """The newest checkpoint, its tensors in `place`; None where no round was finished."""
         path = self.model / "model.json"
-        if not path.is_file():
+        if not path.is_file() and {file.name for file in self.model.glob("*.safetensors")} <= {_state(0), _state(1)}:
             return None
         try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
-            state, best = self._read_tensors(facts["state"]), self._read_tensors(facts["best"])
-            return Checkpoint(facts["round"], state, facts["best_round"], facts["best_valid"], best)
-        except (OSError, ValueError, KeyError, TypeError):
-            raise UserError(f"{path}: is damaged; the run cannot be continued, start a new one") from None
+            facts = json.loads(read_bytes(path))
+            number, after = int(facts["round"]), int(facts["best_after"])
+            best_round, value, data = int(facts["best_round"]), float(facts["best_valid"]), str(facts["data"])
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path}: is damaged; the run cannot be used, start a new one") from None
+        state = self._read_state(number, place)
+        best = state.copy() if after == number else self._read_state(after, place)
+        return Checkpoint(number, state, best_round, value, best, after, data)
 
-    def _read_tensors(self, name: str) -> State:
-        path = self.model / name
+    def _read_state(self, after: int, place: str) -> State:
+        path = self.model / _state(after)
+        if not path.is_file():
+            raise UserError(f"{path}: is missing; the run cannot be used, start a new one")
         try:
-            return State.of(parse_tensors(path.read_bytes()))
-        except FileNotFoundError:
-            raise UserError(f"{path}: is missing; the run cannot be continued, start a new one") from None
-        except (SafetensorError, ValueError, KeyError):
+            return State.of({name: value.to(place) for name, value in parse_tensors(read_bytes(path)).items()})
+        except (SafetensorError, ValueError, KeyError, RuntimeError):
             raise UserError(f"{path}: is truncated or damaged; the run cannot be used, start a new one") from None
 
     def write_result(self, result: dict[str, Any], report: str) -> None:
         """Close the run: the report first, so that a folder with a result has everything."""
         write_atomic(self.path / "report.html", report)
-        write_atomic(self.path / "result.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
+        write_atomic(self.path / "result.json", text + "\n")
 
     def result(self) -> dict[str, Any]:
         """The outcome."""
         path = self.path / "result.json"
-        if not path.is_file():
-            if (self.path / "config.yaml").is_file():
-                raise UserError(f"{self.path}: is not finished; continue it with: federec train --resume {self.path}")
-            raise UserError(f"{self.path}: is not a run folder (no result.json)")
+        if not self.finished:
+            if self.started:
+                raise UserError(f"{self.path}: is not finished; {self._continue}")
+            raise UserError(f"{self.path}: is not a run folder (no result.json); name one that `federec train` wrote")
         try:
-            result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise UserError(f"{path}: is damaged; train again") from None
+            result = json.loads(read_bytes(path))
+        except ValueError:
+            result = None
+        if not isinstance(result, dict) or not result.keys() >= _RESULT:
+            raise UserError(f"{path}: is damaged; train again")
         return result
+
+
+def _line(line: Line) -> str:
+    return json.dumps(line, allow_nan=False) + "\n"
+
+
+def _state(after: int) -> str:
+    return f"state-{after}.safetensors"
+
+
+def _states(point: Checkpoint) -> dict[str, State]:
+    """The files of a checkpoint."""
+    return {_state(point.best_after): point.best, _state(point.round): point.state}

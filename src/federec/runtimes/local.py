@@ -18,14 +18,15 @@ import torch
 import federec
 from federec.data.interactions import Interactions
 from federec.data.split import Split, leave_one_out
+from federec.errors import UserError
 from federec.evaluation.protocols import protocol as named_protocol
 from federec.methods.base import Method
 from federec.plugins.registry import build
 from federec.reporting.report import html_report
 from federec.runtimes.config import RunConfig
 from federec.runtimes.folder import Checkpoint, Line, RunFolder
-from federec.runtimes.run import Run, make_trainer
-from federec.runtimes.trainers import Played, Review
+from federec.runtimes.run import Run, data_of, fingerprint, make_trainer, usable
+from federec.runtimes.trainers import Played, Review, Trainer
 
 OnRound = Callable[[Line, int], None]
 """Told each round's record and how many rounds there will be."""
@@ -57,41 +58,56 @@ def train(
 
 def run(config: RunConfig, data: Interactions, folder: RunFolder | None, on_round: OnRound | None = None) -> Run:
     """A new run from its configuration."""
-    split = leave_one_out(data, config.seed)  # refuses data that cannot be split before anything is written
-    if folder is not None:
+    split = leave_one_out(data, config.seed)
+    worker = make_trainer(config, split, _place(config))
+    if folder is not None:  # only now, when everything that could refuse to start has started
         folder.create(config)
-    return _loop(config, split, folder, None, [], on_round)
+    return _loop(config, split, worker, folder, None, [], on_round)
 
 
-def resume(path: str | Path, on_round: OnRound | None = None) -> Run:
-    """Continue an interrupted run; its end is the same as if it had never stopped."""
+def resume(path: str | Path, data: Interactions | None = None, on_round: OnRound | None = None) -> Run:
+    """Continue an interrupted run; its end is the same as if it had never stopped. Its data is loaded again, unless
+    given."""
     folder = RunFolder(path)
     config = folder.config()
     if folder.finished:
-        return Run.load(path)
-    split = leave_one_out(config.load(), config.seed)
-    point = folder.checkpoint()
-    return _loop(config, split, folder, point, folder.lines(point.round if point else 0), on_round)
+        return Run.load(path, data)
+    place = _place(config)
+    point = folder.checkpoint(place)
+    history = folder.lines(point.round if point else 0)
+    split = leave_one_out(data_of(config, point, data), config.seed)
+    worker = make_trainer(config, split, place)
+    if point is not None:
+        worker.state = point.state
+    folder.sweep(history, point)
+    return _loop(config, split, worker, folder, point, history, on_round)
+
+
+def _place(config: RunConfig) -> str:
+    """The device to train on, which must be there."""
+    if not usable(config.device):
+        raise UserError(f"no GPU '{config.device}' is usable here; leave out --device, or see `federec doctor`")
+    return config.device
 
 
 def _loop(
     config: RunConfig,
     split: Split,
+    worker: Trainer,
     folder: RunFolder | None,
     point: Checkpoint | None,
     history: list[Line],
     on_round: OnRound | None,
 ) -> Run:
     """Rounds from where `point` stands to the end."""
-    worker, rounds = make_trainer(config, split), config.rounds or 0
-    if point is not None:
-        worker.state = point.state
+    rounds, data = config.rounds or 0, fingerprint(split.data)
     choose = named_protocol(config.protocol).choose
     for number in range(point.round + 1 if point else 1, rounds + 1):
         played = worker.play(number)
         value = played.valid["sampled"][choose]
         if point is None or value >= point.best_valid:  # among equals the later round counts
-            point = Checkpoint(number, worker.state, number, value, played.model.copy())
+            after = number if played.model is worker.state else number - 1
+            point = Checkpoint(number, worker.state, number, value, played.model.copy(), after, data)
         else:
             point = replace(point, round=number, state=worker.state)
         line = _line(number, played)
@@ -145,8 +161,8 @@ def _result(
             "items": data.n_items,
             "interactions": len(data),
             "evaluated_users": len(split.evaluated),
-            "merged_duplicates": data.merged,
-            "sha256": data.sha256,
+            "merged_duplicates": max(0, data.merged),  # data made in memory may not know
+            "sha256": data.sha256 or point.data,
         },
         "valid": review.valid,
         "test": review.test,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from federec.data.interactions import Interactions
@@ -57,7 +59,7 @@ class Run:
 
     @cached_property
     def _trainer(self) -> Trainer:
-        return make_trainer(self.config, self._split)
+        return make_trainer(self.config, self._split, place_to_ask(self.config))
 
     def recommend(self, user: int | str, k: int = 10) -> list[Recommendation]:
         """The k best items the user has not touched, as the user's own device ranks them."""
@@ -65,7 +67,7 @@ class Run:
             raise UserError(f"k={k}: ask for at least one item")
         code = self.data.user_code(user)
         scores = self._trainer.scores(self.point.best, self.point.best_round, code).cpu()
-        scores = scores.nan_to_num(nan=-torch.inf)
+        scores[scores.isnan()] = -torch.inf
         scores[torch.from_numpy(self.data.items[self.data.users == code]).long()] = -torch.inf
         best = scores.topk(min(k, len(scores)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -86,24 +88,42 @@ class Run:
     def load(path: str | Path, data: Interactions | None = None) -> Run:
         """A finished run from its folder. Its data is loaded again, unless given."""
         folder = RunFolder(path)
-        config, result = folder.config(), folder.result()
-        point = folder.checkpoint()
+        result, config = folder.result(), folder.config()
+        point = folder.checkpoint(place_to_ask(config))
         if point is None:
             raise UserError(f"{folder.model}: holds no model; train again")
-        return Run(
-            config, result, folder.lines(point.round), point, data if data is not None else reload(config, result)
-        )
+        return Run(config, result, folder.lines(point.round), point, data_of(config, point, data))
 
 
-def reload(config: RunConfig, result: dict[str, Any]) -> Interactions:
-    """The data of a run, which must be what it was trained on."""
-    data = config.load()
-    if data.sha256 != result["data"]["sha256"]:
-        raise UserError(f"'{config.data}' has changed since this run was trained on it; bring the old file back")
+def data_of(config: RunConfig, point: Checkpoint | None, data: Interactions | None = None) -> Interactions:
+    """The data of a run, loaded again unless given. It must be what the run was trained on so far."""
+    data = data if data is not None else config.load()
+    if point is not None and fingerprint(data) != point.data:
+        raise UserError(f"'{config.data}' has changed since this run was trained on it; bring the old data back")
     return data
 
 
-def make_trainer(config: RunConfig, split: Split) -> Trainer:
+def fingerprint(data: Interactions) -> str:
+    """SHA-256 of what training sees: rows, times and labels."""
+    digest = hashlib.sha256()
+    for array in (data.users, data.items, data.times):
+        digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+    digest.update("\0".join(map(str, (*data.user_ids, *data.item_ids))).encode(errors="backslashreplace"))
+    return digest.hexdigest()
+
+
+def usable(device: str) -> bool:
+    """Whether this machine has the device."""
+    _, _, index = device.partition(":")
+    return device == "cpu" or (torch.cuda.is_available() and int(index or 0) < torch.cuda.device_count())
+
+
+def place_to_ask(config: RunConfig) -> str:
+    """Where a finished run answers: where it was trained, or on the CPU of a machine that has no such device."""
+    return config.device if usable(config.device) else "cpu"
+
+
+def make_trainer(config: RunConfig, split: Split, place: str) -> Trainer:
     """The trainer that a configuration asks for."""
     method, rules = config.build(), protocol(config.protocol)
-    return trainer(method, split, rules, config.seed, config.participation, config.device)
+    return trainer(method, split, rules, config.seed, config.participation, place)
