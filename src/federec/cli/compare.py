@@ -12,11 +12,15 @@ def compare(
     runs: list[Path] = Argument(..., help="Run folders."),
 ) -> None:
     """One table of runs: seeds are averaged, protocols never share a column."""
+    from federec.errors import UserError
     from federec.reporting.tables import compare_table
     from federec.runtimes.folder import RunFolder
 
-    folders = [RunFolder(path) for path in runs if path.is_dir() or not path.exists()]
-    unfinished = [folder for folder in folders if not folder.finished and (folder.path / "config.yaml").is_file()]
+    folders = [RunFolder(path) for path in runs if path.is_dir() or not path.exists()]  # a file in runs/* is no run
+    unfinished = [folder for folder in folders if folder.started and not folder.finished]
     for folder in unfinished:
         typer.echo(f"left out: {folder.path} is not finished; federec train --resume {folder.path}", err=True)
-    compare_table([folder.result() for folder in folders if folder not in unfinished])
+    results = [folder.result() for folder in folders if folder not in unfinished]
+    if not results:
+        raise UserError("there is no finished run among these; name run folders that `federec train` wrote")
+    compare_table(results)

@@ -6,9 +6,9 @@ from typer import Argument
 
 
 def methods(
-    name: str | None = Argument(None, help="Show this method's settings."),
+    name: str | None = Argument(None, help="Show the settings of this method or plug-in."),
 ) -> None:
-    """List methods and plug-ins, or one method's settings."""
+    """List methods and plug-ins, or the settings of one."""
     from federec.methods.registry import METHODS, method_class
     from federec.plugins.registry import PLUGINS
     from federec.reporting.tables import methods_table, settings_table
@@ -16,4 +16,4 @@ def methods(
     if name is None:
         methods_table(METHODS.values(), PLUGINS.values())
     else:
-        settings_table(method_class(name))
+        settings_table(name, PLUGINS[name] if name in PLUGINS else method_class(name))

@@ -36,7 +36,7 @@ def progress(quiet: bool) -> Iterator[OnRound]:
 
 def describe(line: Line) -> str:
     """A round in a few words."""
-    loss = "" if line["loss"] is None else f"loss {line['loss']:.4f}  "
+    loss = "" if line["loss"] is None else f"loss {line['loss']:.4g}  "
     seconds = sum(line["seconds"].values())
     return f"{loss}valid hr@10 {line['valid']['hr@10']:.4f}  {seconds:.2f} s a round"
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 _WIDTH, _HEIGHT = 440, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 12, 32
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 32
 _COLOURS = ("#0969da", "#d1570a", "#1a7f37")
 
 
 def svg_curves(history: list[dict[str, Any]], best_round: int) -> str:
-    """Accuracy and loss, side by side, with the chosen round marked."""
+    """Accuracy and loss, side by side, with the chosen round marked. Of one round there is nothing to draw."""
+    if len(history) < 2:
+        return "<p class=note>There was one round only.</p>"
     rounds = [line["round"] for line in history]
     accuracy = {
         f"{part} {metric}": [line[part][metric] for line in history]
@@ -25,19 +28,17 @@ def svg_curves(history: list[dict[str, Any]], best_round: int) -> str:
 
 def _figure(title: str, rounds: list[int], series: Mapping[str, Sequence[float | None]], best_round: int) -> str:
     known = [value for values in series.values() for value in values if value is not None]
-    low, high = min(0.0, *known) if known else 0.0, max(known, default=1.0)
-    high = high if high > low else low + 1.0
-    last = max(rounds[-1], rounds[0] + 1)
+    ticks = _ticks(min(known, default=0.0), max(known, default=0.0))
+    low, high = ticks[0], ticks[-1]
 
     def x(number: float) -> float:
-        return _LEFT + (number - rounds[0]) / (last - rounds[0]) * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (number - rounds[0]) / (rounds[-1] - rounds[0]) * (_WIDTH - _LEFT - _RIGHT)
 
     def y(value: float) -> float:
         return _HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
 
     parts = []
-    for step in range(5):
-        value = low + (high - low) * step / 4
+    for value in ticks:
         parts.append(
             f"<line x1={_LEFT} x2={_WIDTH - _RIGHT} y1={y(value):.1f} y2={y(value):.1f} stroke=currentColor "
             f"stroke-opacity=.15 /><text x={_LEFT - 6} y={y(value) + 4:.1f} text-anchor=end>{value:.3g}</text>"
@@ -59,7 +60,16 @@ def _figure(title: str, rounds: list[int], series: Mapping[str, Sequence[float |
         )
         legend.append(f"<span style='color:{colour}'>&#9644;</span> {name}")
     return (
-        f"<figure><svg viewBox='0 0 {_WIDTH} {_HEIGHT}' width={_WIDTH} height={_HEIGHT} "
+        f"<figure style='width:{_WIDTH}px'><svg viewBox='0 0 {_WIDTH} {_HEIGHT}' width={_WIDTH} height={_HEIGHT} "
         f"style='font:11px system-ui;fill:currentColor' role=img aria-label='{title}'>{''.join(parts)}</svg>"
         f"<figcaption>{title} by round: {' &ensp; '.join(legend)}; dashed: the chosen round</figcaption></figure>"
     )
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers, at most seven, from at most `low` and 0 to at least `high`."""
+    low = min(low, 0.0)
+    high = high if high > low else low + 1.0
+    step = 10.0 ** math.floor(math.log10((high - low) / 5))
+    step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (factor * step) <= 5)
+    return [number * step for number in range(math.floor(low / step), math.ceil(high / step) + 1)]

@@ -14,8 +14,9 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
        max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; } th, td { padding: .25rem .9rem .25rem 0; text-align: left; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } tr { border-bottom: 1px solid var(--line); }
-p.note, figcaption { color: var(--soft); } figure { margin: 0; } code { font-size: .9em; }
+th { vertical-align: top; } tr { border-bottom: 1px solid var(--line); }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+p.note, figcaption { color: var(--soft); } figure { margin: 0; max-width: 100%; } svg { max-width: 100%; }
 """
 
 _RANKINGS = {
@@ -37,6 +38,7 @@ def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
         "Protocol": result["protocol"],
         "Round": f"{result['best_round']} of {result['rounds']}, chosen on validation",
         "Seed": result["seed"],
+        "Devices": f"{config['participation']:.0%} of them in a round, on {config['device']}",
         "Time": f"{seconds['total']:.1f} s, {seconds['per_round']:.2f} s a round; "
         f"peak memory {result['peak_rss_mb']:.0f} MB",
         "Traffic": _traffic(result["communication"]),

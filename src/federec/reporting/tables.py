@@ -21,16 +21,17 @@ _METRICS = (("sampled", "hr@10"), ("sampled", "ndcg@10"), ("full", "hr@10"), ("f
 
 
 def _print(table: Table) -> None:
-    console = Console()
+    console = Console(markup=False, emoji=False, highlight=False)  # what users call things is shown as it is
     if not console.is_terminal:  # a pipe or a file has no width: never cut a cell
-        console = Console(width=max(80, console.measure(table, options=console.options.update(width=1000)).maximum))
+        console.width = max(80, console.measure(table, options=console.options.update(width=10_000)).maximum)
     console.print(table)
 
 
 def _table(*columns: str, right: Sequence[int] = ()) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index in right else "left", overflow="fold")
+        number = index in right
+        table.add_column(column, justify="right" if number else "left", no_wrap=number, overflow="fold")
     return table
 
 
@@ -52,59 +53,82 @@ def run_table(result: dict[str, Any]) -> None:
 
 
 def compare_table(results: list[dict[str, Any]]) -> None:
-    """Runs side by side. Runs that differ by seed or protocol alone share a row; each protocol has its columns."""
-    protocols = sorted({result["protocol"] for result in results})
-    groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    """Runs side by side. Runs that differ by seed or protocol alone share a row; each protocol has its columns, or, on
+    a narrow terminal, a table."""
+    rows: dict[tuple[str, ...], dict[str, dict[int, dict[str, Any]]]] = {}
     for result, label in zip(results, _labels(results), strict=True):
-        groups.setdefault(label, {}).setdefault(result["protocol"], []).append(result)
-    names = [f"{protocol} {kind} {metric}" for protocol in protocols for kind, metric in _METRICS]
-    columns = ("data", "method", *(f"{protocol} seeds" for protocol in protocols), *names, "s/round", "kB up")
-    table = _table(*columns, right=range(2, len(columns)))
-    for label, by_protocol in groups.items():
-        every = [result for runs in by_protocol.values() for result in runs]
-        cells = [str(len(by_protocol.get(protocol, []))) for protocol in protocols]
-        for protocol in protocols:
-            runs = by_protocol.get(protocol, [])
-            cells += [_spread([run["test"][kind][metric] for run in runs]) for kind, metric in _METRICS]
-        up = [run["communication"]["up_bytes_per_device_round"] for run in every]
-        known = [value / 1e3 for value in up if value is not None]
-        cells += [f"{fmean(run['seconds']['per_round'] for run in every):.2f}", f"{fmean(known):.1f}" if known else "-"]
-        table.add_row(every[0]["data"]["name"], label.split("\n")[0], *cells)
-    _print(table)
+        # A seed that comes twice is the same run again: it counts once.
+        rows.setdefault(label, {}).setdefault(result["protocol"], {})[result["seed"]] = result
+    protocols = sorted({result["protocol"] for result in results})
+    console = Console()
+    for shown in [[name] for name in protocols] if console.is_terminal and console.width < 120 else [protocols]:
+        columns = ["data", "method"]
+        for protocol in shown:
+            columns += [f"{protocol}\nseeds", *(f"{protocol}\n{kind}\n{metric}" for kind, metric in _METRICS)]
+        columns += ["s a\nround", "kB\nup"]
+        table = _table(*columns, right=range(2, len(columns)))
+        for (data, method, *_), by_protocol in rows.items():
+            runs = [list(by_protocol.get(protocol, {}).values()) for protocol in shown]
+            if any(runs):
+                table.add_row(data, method, *_compared(runs))
+        _print(table)
 
 
-def _labels(results: list[dict[str, Any]]) -> list[str]:
-    """A name for each run: its method and whatever settings differ among runs of that method.
-    Behind a line break, what else tells rows apart."""
-    variants: dict[str, list[dict[str, Any]]] = {}
+def _compared(by_protocol: list[list[dict[str, Any]]]) -> list[str]:
+    """The cells of a row: the runs of each protocol, then what they cost."""
+    cells = []
+    for runs in by_protocol:
+        values = ([run["test"][kind][metric] for run in runs] for kind, metric in _METRICS)
+        cells += [str(len(runs) or ""), *map(_spread, values)]
+    every = [run for runs in by_protocol for run in runs]
+    up = [run["communication"]["up_bytes_per_device_round"] for run in every]
+    known = [value / 1e3 for value in up if value is not None]
+    seconds = fmean(run["seconds"]["per_round"] for run in every)
+    return [*cells, f"{seconds:.2f}", f"{fmean(known):.1f}" if known else ""]
+
+
+def _labels(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """For each run: its data, its method with whatever settings differ among runs of that method, and what else
+    keeps rows apart."""
     names = ["+".join([result["method"], *result["plugins"]]) for result in results]
+    variants: dict[str, list[dict[str, Any]]] = {}
+    sources: dict[str, set[str]] = {}
     for name, result in zip(names, results, strict=True):
         variants.setdefault(name, []).append(_settings(result))
+        sources.setdefault(result["data"]["name"], set()).add(result["data"]["sha256"])
     labels = []
     for name, result in zip(names, results, strict=True):
-        own = _settings(result)
+        own, data = _settings(result), result["data"]
         differing = [key for key in own if any(other.get(key) != own[key] for other in variants[name])]
-        shown = " ".join(f"{key}={own[key]}" for key in differing)
-        labels.append(f"{name} {shown}".strip() + f"\n{result['data']['sha256']} {result['data']['users']}")
+        method = " ".join([name, *(f"{key}={_value(own[key])}" for key in differing)])
+        source = data["name"] if len(sources[data["name"]]) == 1 else f"{data['name']} {data['sha256'][:8]}"
+        labels.append((source, method, *(str(data[key]) for key in ("users", "items", "interactions"))))
     return labels
 
 
 def _settings(result: dict[str, Any]) -> dict[str, Any]:
+    """Everything about a run that makes it another one, but for protocol and seed."""
     config = result["config"]
-    return {**config["settings"], "rounds": result["rounds"], "participation": config["participation"]}
+    others = ("participation", "columns", "min_interactions", "k_core", "device")
+    return {**config["settings"], "rounds": result["rounds"], **{key: config.get(key) for key in others}}
+
+
+def _value(value: Any) -> str:
+    return "default" if value is None else str(value).replace(" ", "")
 
 
 def _spread(values: list[float]) -> str:
+    """Mean, and below it the standard deviation over seeds."""
     if not values:
-        return "-"
-    return f"{fmean(values):.4f}" + (f" ±{stdev(values):.4f}" if len(values) > 1 else "")
+        return ""
+    return f"{fmean(values):.4f}" + (f"\n±{stdev(values):.4f}".replace("±0", "±") if len(values) > 1 else "")
 
 
 def items_table(items: Iterable[Recommendation], titles: bool) -> None:
     """Recommended items, best first."""
     table = _table("", "item", "score", *(("title",) if titles else ()), right=(0, 2))
     for place, item in enumerate(items, 1):
-        table.add_row(str(place), str(item.item), f"{item.score:.3f}", *((item.title,) if titles else ()))
+        table.add_row(str(place), str(item.item), f"{item.score:.4g}", *((item.title,) if titles else ()))
     _print(table)
 
 
@@ -116,18 +140,24 @@ def methods_table(methods: Iterable[type[Method]], plugins: Iterable[type[Plugin
     for plugin in plugins:
         table.add_row(f"--with {plugin.plugin}", _first_line(plugin), "")
     _print(table)
-    print("settings of a method: federec methods NAME")
+    print("settings of one of them: federec methods NAME")
 
 
 def _first_line(thing: type) -> str:
     return (thing.__doc__ or "").splitlines()[0]
 
 
-def settings_table(method: type[Method]) -> None:
-    """A method's settings, field by field."""
-    table = _table(method.name, "default", "")
-    for name, info in method.model_fields.items():
-        table.add_row(name, str(info.default), " ".join((info.description or "").split()))
+def settings_table(name: str, thing: type[Method | Plugin]) -> None:
+    """The settings of a method or plug-in, field by field."""
+    print(f"{name}: {_first_line(thing)}")
+    if not thing.model_fields:
+        print("it has no settings")
+        return
+    table = _table("--set", "default", "")
+    for field, info in thing.model_fields.items():
+        table.add_row(
+            field, str(info.get_default(call_default_factory=True)), " ".join((info.description or "").split())
+        )
     _print(table)
 
 
