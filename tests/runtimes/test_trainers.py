@@ -4,14 +4,14 @@ import torch
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.evaluation.evaluator import Evaluator
-from federec.evaluation.protocols import PROTOCOLS, protocol
+from federec.evaluation.protocols import protocol
 from federec.federation.round import select
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
 from federec.plugins.registry import build
 from federec.runtimes.trainers import trainer
 
-ROUNDS = (1, 2, 3)
+ROUNDS = (1, 2)
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,8 @@ def agree(worker):
         yield review, played
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.3])
-@pytest.mark.parametrize("rules", PROTOCOLS)
-def test_a_review_repeats_what_was_measured_in_the_round(device_method, split, participation, rules):
+@pytest.mark.parametrize(("rules", "participation"), [("clean", 1.0), ("paper", 0.3)])
+def test_a_review_repeats_what_was_measured_in_the_round(device_method, split, rules, participation):
     worker = trainer(device_method, split, protocol(rules), 1, participation)
     for review, _ in agree(worker):
         if device_method.view == "own":
@@ -90,19 +89,19 @@ def test_runs_are_the_same_every_time_and_seeds_differ(device_method, split):
     assert any(not torch.equal(value, other[name]) for name, value in first.items())
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("pfedrec", 25), ("fedmf", 20)])
-def test_learning_beats_the_untrained_start_and_popularity_on_tastes(tastes, name, rounds):
-    idle = trainer(build(name, [], {"lr": 0.0}), tastes, protocol("clean"), 0).play(1)
-    popular = trainer(build("popularity"), tastes, protocol("clean"), 0).play(1)
-    worker = trainer(build(name), tastes, protocol("clean"), 0)
-    played = [worker.play(round_) for round_ in range(1, rounds + 1)]
-    reached, begun = played[-1].test["sampled"], idle.test["sampled"]
-    assert begun["hr@10"] < 0.15  # ten in a hundred by chance
-    assert reached["hr@10"] > max(0.45, popular.test["sampled"]["hr@10"] + 0.05)
-    assert reached["ndcg@10"] > begun["ndcg@10"] + 0.15
-    assert played[-1].loss < 0.6 * played[0].loss
-
-
 @pytest.fixture(scope="module")
 def tastes():
-    return leave_one_out(generate())
+    return leave_one_out(generate(interactions=60_000))
+
+
+@pytest.mark.parametrize("name", ["pfedrec", "fedmf"])
+def test_learning_beats_the_untrained_start_and_popularity_on_tastes(tastes, name):
+    idle = trainer(build(name, [], {"lr": 0.0}), tastes, protocol("clean"), 0).play(1).test["sampled"]
+    popular = trainer(build("popularity"), tastes, protocol("clean"), 0).play(1).test["sampled"]
+    worker = trainer(build(name), tastes, protocol("clean"), 0)
+    played = [worker.play(round_) for round_ in range(1, 27)]
+    reached = played[-1].test["sampled"]
+    assert idle["hr@10"] < 0.15  # ten in a hundred by chance
+    assert reached["hr@10"] > max(idle["hr@10"] + 0.3, popular["hr@10"] + 0.03)
+    assert reached["ndcg@10"] > max(idle["ndcg@10"] + 0.15, popular["ndcg@10"])
+    assert played[-1].loss < 0.6 * played[0].loss
