@@ -121,3 +121,15 @@ def test_lengths_of_devices(split_of):
     devices = Devices.of(split_of([[0, 1, 2, 3, 4], [0, 1], [2, 1, 0]], 5), True)
     assert len(devices) == 3
     assert devices.lengths(torch.tensor([2, 1, 0]), 4).tolist() == [5, 10, 3]
+
+
+def test_history_is_oldest_first_with_the_newest_of_age_zero(split_of):
+    split = split_of([[5, 3, 8, 1, 0], [7, 2, 4], [6, 1, 3, 2]], 9)  # the last two of each are held out
+    history = Devices.of(split, False).history(torch.tensor([2, 0, 1]))
+    assert history.counts.tolist() == [2, 3, 1]
+    assert [row[real].tolist() for row, real in zip(history.items, history.real, strict=True)] == [
+        [6, 1],
+        [5, 3, 8],
+        [7],
+    ]
+    assert history.age[history.real].tolist() == [1, 0, 2, 1, 0, 0]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from federec.cohort.layers import Param, dot, item_rows, mlp, mlp_params
+from federec.cohort.layers import ITEMS, Param, dot, item_rows, mlp, mlp_params
 
 
 @pytest.mark.parametrize("widths", [(6, 1), (6, 5, 1), (6, 5, 3, 1)])
@@ -59,3 +59,9 @@ def test_item_rows_start_standard_normal_and_zeros_are_zeros():
 def test_a_start_is_a_function_of_the_generator():
     first, again, other = (item_rows(4).start(5, torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
     assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_a_shape_may_name_the_number_of_items():
+    generator = torch.Generator().manual_seed(0)
+    assert Param((ITEMS, 2), "zeros").start(5, generator).shape == (5, 2)
+    assert Param((ITEMS,), rows=True).start(5, generator).shape == (5, 5)

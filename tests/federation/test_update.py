@@ -36,9 +36,9 @@ def test_only_what_a_method_declares_leaves_a_device(device_method, random_split
         if not tables:
             assert len(update.ids) == 0  # which items a device touched is private too
         for name, rows in update.rows.items():
-            assert rows.shape == (len(update.ids), *sends[name].shape)
+            assert rows.shape == (len(update.ids), *sends[name].sized(40))
         for name, layer in update.layers.items():
-            assert layer.shape == (len(cohort), *sends[name].shape)
+            assert layer.shape == (len(cohort), *sends[name].sized(40))
 
 
 def test_a_private_name_in_an_update_is_noticed(small):
@@ -94,3 +94,12 @@ def test_mean_is_a_plain_mean_over_devices_where_untouched_rows_count_as_zero():
         assert len(sent) == 6
         torch.testing.assert_close(values[name], torch.stack(sent).mean(0))
     assert not values["a"][[4, 6]].any()
+
+
+def test_a_method_may_count_its_own_bytes_and_ask_for_the_sum():
+    update = Update(torch.tensor([1, 0]), torch.tensor([1, 1]), {"a": torch.tensor([[2.0], [4.0]])}, {})
+    channel, mean = Channel(), Mean(3)
+    mean.add(channel.send(update, torch.tensor([100, 20]), torch.tensor([3, 4])))
+    assert (channel.up_bytes, channel.down_bytes, channel.devices) == (120, 7, 2)
+    assert mean.values()["a"].squeeze(1).tolist() == [2.0, 1.0, 0.0]
+    assert mean.values(sums=True)["a"].squeeze(1).tolist() == [4.0, 2.0, 0.0]

@@ -13,7 +13,7 @@ class Played:
     """A round, with everything written out in plain dictionaries."""
 
     def __init__(self, method, split, memory=MEMORY):
-        devices = Devices.of(split, False)
+        self.devices = devices = Devices.of(split, False)
         state = State.start(method, ITEMS, USERS, SEED)
         play(method, state, devices, torch.arange(USERS), SEED, 1)
         self.method, self.before, self.state = method, state.copy(), state
@@ -34,7 +34,7 @@ class Played:
 
         play(method, state, devices, torch.arange(USERS), SEED, 2, observe, memory)
 
-    def score(self, user, shared_row, layers):
+    def score(self, user, shared_row, layers, shared):
         """All items for one user; `shared_row(name, item)` says which row of a shared table to use."""
         p = {name: value[None] for name, value in layers.items()}
         for name, param in self.method.shared().items():
@@ -43,7 +43,8 @@ class Played:
         for name, store in self.state.stores.items():
             kept = dict(zip(store.ids[user].tolist(), store.rows[user], strict=True))
             p[name] = torch.stack([kept.get(item, store.start[item]) for item in range(ITEMS)])[None]
-        return self.method.score(p)[0]
+        history = self.devices.history(torch.tensor([user]))
+        return self.method.score(p | self.method.recall(shared, history, torch.arange(ITEMS)[None]))[0]
 
     def with_rows_of(self, user, other):
         """Another device's tuned rows, the rows sent out where it has none."""
@@ -52,7 +53,7 @@ class Played:
             tuned = self.tuned.get((other, item))
             return tuned[name] if tuned else self.before.shared[name][item]
 
-        return self.score(user, row, self.params[user])
+        return self.score(user, row, self.params[user], self.before.shared)
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +84,8 @@ def test_global_uses_the_servers_new_rows_and_layers(played):
     layers = {name: state.shared[name] for name, param in method.shared().items() if not param.rows}
     for row, user in enumerate(users.tolist()):
         own = {name: value[user] for name, value in state.private.items()}
-        expected = played.score(user, lambda name, item: state.shared[name][item], {**own, **layers})
-        torch.testing.assert_close(score_global(method, state, users, items)[row].flip(0), expected)
+        expected = played.score(user, lambda name, item: state.shared[name][item], {**own, **layers}, state.shared)
+        torch.testing.assert_close(score_global(method, state, users, items, played.devices)[row].flip(0), expected)
 
 
 def test_views_do_not_depend_on_the_size_of_cohorts(played, device_method, split):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from federec.cohort.draw import Samples
+from federec.cohort.draw import History, Samples
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam, sgd_
 from federec.cohort.rows import Rows
@@ -31,6 +31,8 @@ class Cohort:
     params: Params
     """Private parameters, and each device's own copy of the shared layers: [C, ...]."""
     round: int = 1
+    history: History | None = None
+    """Each device's training interactions, oldest first."""
     losses: list[Tensor] = field(default_factory=list)
     """Loss of each active device, one entry a gradient."""
 

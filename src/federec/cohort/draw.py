@@ -49,6 +49,28 @@ class Devices:
         closed = self.closed_ptr[users + 1] - self.closed_ptr[users]
         return positives * torch.where(closed < self.n_items, 1 + negatives, 1)
 
+    def history(self, users: Tensor) -> History:
+        """What the users have trained on."""
+        return History(_ragged(self.ptr, self.train, users, 0), self.ptr[users + 1] - self.ptr[users])
+
+
+@dataclass(frozen=True)
+class History:
+    """A cohort's training interactions: row c holds device c's items, oldest first, padded on the right."""
+
+    items: Tensor
+    counts: Tensor
+
+    @property
+    def real(self) -> Tensor:
+        """[C, L]: where there is an item and no padding."""
+        return self.age >= 0
+
+    @property
+    def age(self) -> Tensor:
+        """[C, L]: how many newer items the device has; 0 for its newest."""
+        return self.counts[:, None] - 1 - torch.arange(self.items.shape[1], device=self.items.device)
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -79,7 +101,7 @@ class Samples:
 def _ragged(ptr: Tensor, values: Tensor, rows: Tensor, fill: int) -> Tensor:
     """Rows of a CSR array, padded with `fill` to the longest."""
     start, count = ptr[rows], ptr[rows + 1] - ptr[rows]
-    column = torch.arange(int(count.max()), device=ptr.device)
+    column = torch.arange(int(count.max()) if len(count) else 0, device=ptr.device)
     index = (start[:, None] + column).clamp_(max=max(len(values) - 1, 0))
     return values[index].masked_fill_(column >= count[:, None], fill)
 

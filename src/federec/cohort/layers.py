@@ -10,6 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+ITEMS = -1
+"""In a shape: the number of items."""
+
 Params = dict[str, Tensor]
 """Name -> tensor. Private parameters and layers have a leading device dimension; item rows come gathered for the
 samples at hand, [C, B, dim]."""
@@ -20,7 +23,7 @@ class Param:
     """What a parameter is before it has values."""
 
     shape: tuple[int, ...]
-    """Of one device's copy; of one row, for an item table."""
+    """Of one device's copy; of one row, for an item table. `ITEMS` stands for the number of items."""
     init: Literal["normal", "uniform", "zeros"] = "normal"
     scale: float = 1.0
     """Standard deviation of `normal`, bound of `uniform`."""
@@ -29,9 +32,13 @@ class Param:
     adam: bool = False
     """Stepped by Adam with moments of its own, kept from round to round; by SGD otherwise."""
 
+    def sized(self, n_items: int) -> tuple[int, ...]:
+        """The shape, where there are so many items."""
+        return tuple(n_items if size == ITEMS else size for size in self.shape)
+
     def start(self, n_items: int, generator: torch.Generator) -> Tensor:
         """First values: an item table, or the one copy that all devices begin with."""
-        shape = (n_items, *self.shape) if self.rows else self.shape
+        shape = (n_items, *self.sized(n_items)) if self.rows else self.sized(n_items)
         if self.init == "normal":
             return torch.randn(shape, generator=generator) * self.scale
         if self.init == "uniform":

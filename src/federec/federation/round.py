@@ -53,7 +53,8 @@ def cohorts(
     lengths = devices.lengths(users, method.negatives).cpu().numpy()
     order = np.argsort(-lengths, kind="stable")
     lengths = lengths[order]
-    width = sum(p.shape[0] for p in {**method.shared(), **method.private()}.values() if p.rows)
+    held = {**method.shared(), **method.private(), **method.sends()}
+    width = sum(param.sized(devices.n_items)[0] for param in held.values() if param.rows)
     per_sample = _SAMPLE_BYTES + 8 * width
     per_device = 8 * devices.n_items + 16 * min(method.batch, int(lengths[0])) * width
     for part in plan(lengths, per_sample, per_device, memory):
@@ -69,12 +70,13 @@ def stack(method: DeviceMethod, state: State, devices: Devices, users: Tensor, s
     for name, store in state.stores.items():
         tables[name] = store.take(users.tolist(), rows.owner, rows.ids)
     params = {name: value[users] for name, value in state.private.items()} | layers
-    return Cohort(users, samples, rows, tables, params, round_)
+    return Cohort(users, samples, rows, tables, params, round_, devices.history(users))
 
 
 def update_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update:
     """What the cohort's devices send: what the method declares, and nothing private."""
-    sends, message = method.sends(), method.message(cohort, state.shared)
+    message = method.message(cohort, state.shared)
+    sends = {name: param for name, param in method.sends().items() if name in message}
     ids, counts = cohort.rows.ids, cohort.rows.counts(len(cohort))
     if not any(param.rows for param in sends.values()):  # which items a device touched is its own business
         ids, counts = ids[:0], torch.zeros_like(counts)
@@ -109,10 +111,12 @@ def play(
     losses: list[Tensor] = []
     for cohort in cohorts(method, state, devices, users, seed, round_, memory):
         method.fit(cohort)
-        mean.add(channel.send(update_of(method, cohort, state)))
+        update = update_of(method, cohort, state)
+        up = method.upload_bytes(cohort, update.rows | update.layers)
+        mean.add(channel.send(update, up, method.download_bytes(cohort)))
         keep_private(cohort, state)
         losses += cohort.losses
         observe(cohort)
-    state.shared = method.server_step(state.shared, mean.values(), state.server)
+    state.shared = method.server_step(state.shared, mean.values(method.sums), state.server)
     loss = float(torch.cat(losses).mean()) if losses else None
     return RoundReport(loss, channel.up_bytes / channel.devices, channel.down_bytes / channel.devices)

@@ -37,19 +37,20 @@ class Channel:
     down_bytes: int = 0
     devices: int = 0
 
-    def send(self, update: Update) -> Update:
-        """Carry a cohort's updates; the rows and layers they change were fetched the same way."""
+    def send(self, update: Update, up: Tensor | None = None, down: Tensor | None = None) -> Update:
+        """Carry a cohort's updates. `up` and `down` are the devices' bytes where their method knows better than this:
+        each row with its item's code, and the rows and layers that change were fetched the same way."""
         row = ID_BYTES + VALUE_BYTES * sum(rows.shape[1] for rows in update.rows.values())
         size = len(update.ids) * row + VALUE_BYTES * sum(layer.numel() for layer in update.layers.values())
-        self.up_bytes += size
-        self.down_bytes += size
+        self.up_bytes += size if up is None else int(up.sum())
+        self.down_bytes += size if down is None else int(down.sum())
         self.devices += len(update)
         return update
 
 
 @dataclass
 class Mean:
-    """The mean of what the devices sent, over all that took part, with equal weights.
+    """The mean of what the devices sent, over all that took part, with equal weights; or their sum.
 
     Streaming: holds one running sum, never the devices' tables. A row that a device did not touch counts as zero.
     """
@@ -68,6 +69,6 @@ class Mean:
             self.total[name] = self.total[name] + part if name in self.total else part
         self.devices += len(update)
 
-    def values(self) -> Params:
-        """The means by name."""
-        return {name: total / self.devices for name, total in self.total.items()}
+    def values(self, sums: bool = False) -> Params:
+        """The means by name, or the sums."""
+        return {name: total if sums else total / self.devices for name, total in self.total.items()}

@@ -8,13 +8,17 @@ import torch
 from torch import Tensor
 
 from federec.cohort.cohort import Cohort
+from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 
 
-def score_global(method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
-    """Scores [C, K] of items [C, K] with the server's rows and each user's private parameters."""
+def score_global(
+    method: DeviceMethod, state: State, users: Tensor, items: Tensor, devices: Devices | None = None
+) -> Tensor:
+    """Scores [C, K] of items [C, K] with the server's rows, each user's private parameters and, of the devices, own
+    history."""
     p: Params = {name: value[users] for name, value in state.private.items()}
     for name, param in method.shared().items():
         value = state.shared[name]
@@ -22,6 +26,8 @@ def score_global(method: DeviceMethod, state: State, users: Tensor, items: Tenso
     owner = torch.arange(len(users), device=users.device)[:, None]
     for name, store in state.stores.items():
         p[name] = store.take(users.tolist(), owner, items)
+    if devices is not None:
+        p |= method.recall(state.shared, devices.history(users), items)
     return method.score(p)
 
 
@@ -69,4 +75,6 @@ def _score_tuned(
     for name, store in state.stores.items():
         owner = torch.arange(len(cohort), device=items.device)[:, None]
         p[name] = store.take(cohort.users.tolist(), owner, items)
+    if cohort.history is not None:
+        p |= method.recall(state.shared, cohort.history, items)
     return method.score(p)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from federec.cohort.cohort import Cohort, Step
+from federec.cohort.draw import History
 from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
 
@@ -44,6 +45,11 @@ class DeviceMethod(Method):
     view: ClassVar[View] = "global"
     """The item rows a device ranks with: its `own`, as tuned this round, or the server's new `global` ones."""
 
+    sums: ClassVar[bool] = False
+    """The server works with the sum of what the devices send; with their mean otherwise."""
+    closed_form: ClassVar[bool] = False
+    """Devices solve for their parameters, so there are no steps that a plug-in could change."""
+
     batch: PositiveInt = 256
     """Samples in a device's batch."""
     negatives: NonNegativeInt = 4
@@ -74,18 +80,33 @@ class DeviceMethod(Method):
         return tables, layers
 
     def message(self, cohort: Cohort, shared: Params) -> Params:
-        """The values of `sends`: [U, width] for items, [C, ...] for the rest. By default new minus received."""
+        """The values of `sends`: [U, width] for items, [C, ...] for the rest; a name with nothing to say this round is
+        left out. By default new minus received."""
         tables, layers = self.fetch(shared, cohort.users, cohort.rows)
         changes = {name: cohort.tables[name] - received for name, received in tables.items()}
         return changes | {name: cohort.params[name] - received for name, received in layers.items()}
+
+    def upload_bytes(self, cohort: Cohort, message: Params) -> Tensor | None:
+        """Bytes each device sends, [C]. None: each row with its item's code, 4 bytes a code or value."""
+        return None
+
+    def download_bytes(self, cohort: Cohort) -> Tensor | None:
+        """Bytes each device receives, [C]. None: as many as its message takes when counted row by row."""
+        return None
 
     def server_start(self, shared: Params) -> Params:
         """What the server itself remembers between rounds, such as an optimiser's moments."""
         return {}
 
     def server_step(self, shared: Params, mean: Params, memory: Params) -> Params:
-        """New shared parameters from the mean of what the devices sent; may change its memory in place."""
+        """New shared parameters from the mean (or sum, see `sums`) of what the devices sent; may change its memory in
+        place."""
         return {**shared, **{name: shared[name] + change for name, change in mean.items()}}
+
+    def recall(self, shared: Params, history: History, items: Tensor) -> Params:
+        """What devices make of their own histories and the shared parameters, for the items [C, K] that they rank: it
+        joins what `score` is given. By default nothing: private parameters hold all that a device has learned."""
+        return {}
 
     def score(self, p: Params) -> Tensor:
         """Logits [C, B] of the items whose rows p holds."""

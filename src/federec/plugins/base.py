@@ -21,6 +21,8 @@ class Plugin(_Below):
     """Overrides parts of whatever device method lies below it."""
 
     plugin: ClassVar[str]
+    changes_steps: ClassVar[bool] = True
+    """It changes how devices step down a gradient, so it says nothing to a method that solves in closed form."""
 
 
 def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
@@ -28,6 +30,9 @@ def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
     for plugin in plugins:
         if not issubclass(method, DeviceMethod):
             raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': it is not trained on devices")
+        if plugin.changes_steps and method.closed_form:
+            reason = "its devices solve in closed form and take no steps"
+            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {reason}")
         if plugin.plugin in method.plugins:
             raise UserError(f"plug-in '{plugin.plugin}' is given twice")
         facts = {

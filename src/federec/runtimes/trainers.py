@@ -120,7 +120,7 @@ class DeviceTrainer:
             report = play(self.method, self.state, self.devices, users, self.seed, round_, observe)
         now = time.perf_counter()
         for users in ranks.missing().split(_USERS):
-            ranks.add(users, partial(score_global, self.method, self.state, users))
+            ranks.add(users, partial(self._score, self.state, users))
         valid, test = ranks.metrics()
         end = time.perf_counter()
         evaluating += end - now
@@ -128,13 +128,17 @@ class DeviceTrainer:
         model = self.state if before is None else before
         return Played(model, valid, test, report.loss, report.up_bytes, report.down_bytes, seconds)
 
+    def _score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
+        """Scores with the server's rows."""
+        return score_global(self.method, state, users, items, self.devices)
+
     def _select(self, round_: int) -> Tensor:
         return select(len(self.devices), self.participation, self.seed, round_).to(self.place)
 
     def review(self, model: State, round_: int) -> Review:
         state, method = model.copy(), self.method
         width = sum(p.shape[0] for p in {**method.shared(), **method.private()}.values() if p.rows)
-        sampled, full = self.evaluator.sampled(), self.evaluator.full(width)
+        sampled, full = self.evaluator.sampled(), self.evaluator.full(max(1, width))
         views = {"own": sampled}
         if method.view == "own":
             views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
@@ -147,10 +151,10 @@ class DeviceTrainer:
 
             play(method, state, self.devices, self._select(round_), self.seed, round_, observe)
         for users in sampled.missing().split(_USERS):
-            full.add(users, partial(score_global, method, state, users))
+            full.add(users, partial(self._score, state, users))
         for ranks in views.values():
             for users in ranks.missing().split(_USERS):
-                ranks.add(users, partial(score_global, method, state, users))
+                ranks.add(users, partial(self._score, state, users))
         valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
         return Review(valid, test, compared if method.view == "own" else {})
@@ -167,7 +171,7 @@ class DeviceTrainer:
 
             play(self.method, state, self.devices, users, self.seed, round_, observe)
         else:
-            scored.append(score_global(self.method, model, users, items))
+            scored.append(self._score(model, users, items))
         return scored[0][0]
 
 
