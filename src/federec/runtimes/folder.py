@@ -5,6 +5,7 @@
     model/          state-R.safetensors, the state after R rounds: of the newest, to resume from, and of the one
                     from which the best round can be had again; model.json says which is which
     result.json     the outcome, once finished
+    ranks.safetensors   each evaluated user's ranks in the best round, to compare runs user by user
     report.html     the same for people
 
 `model.json` is replaced last after every round, so that it always names whole files of one round. Whatever else a
@@ -23,6 +24,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as format_tensors
+from torch import Tensor
 
 from federec.errors import UserError
 from federec.federation.state import State
@@ -175,12 +177,22 @@ class RunFolder:
         if not path.is_file():
             raise UserError(f"{path}: is missing; the run cannot be used, start a new one")
         try:
-            return State.of({name: value.to(place) for name, value in parse_tensors(read_bytes(path)).items()})
+            tensors = parse_tensors(read_bytes(path))
+            # A copy lies in memory as torch would have laid it: where numbers lie can change the last bit of a product.
+            return State.of({name: value.to(place, copy=True) for name, value in tensors.items()})
         except (SafetensorError, ValueError, KeyError, RuntimeError):
             raise UserError(f"{path}: is truncated or damaged; the run cannot be used, start a new one") from None
 
-    def write_result(self, result: dict[str, Any], report: str) -> None:
-        """Close the run: the report first, so that a folder with a result has everything."""
+    def ranks(self) -> dict[str, Tensor]:
+        """Each evaluated user's rank of the held-out item, by `valid|test sampled|full`."""
+        try:
+            return parse_tensors(read_bytes(self.path / "ranks.safetensors"))
+        except (SafetensorError, ValueError):
+            raise UserError(f"{self.path / 'ranks.safetensors'}: is damaged; train again") from None
+
+    def write_result(self, result: dict[str, Any], ranks: dict[str, Tensor], report: str) -> None:
+        """Close the run: the result last, so that a folder with a result has everything."""
+        write_atomic(self.path / "ranks.safetensors", format_tensors(ranks))
         write_atomic(self.path / "report.html", report)
         text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
         write_atomic(self.path / "result.json", text + "\n")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from federec.data.interactions import Interactions
 from federec.data.split import Split, leave_one_out
@@ -40,6 +41,8 @@ class Run:
     """One record a round."""
     point: Checkpoint = field(repr=False)
     data: Interactions = field(repr=False)
+    ranks: dict[str, Tensor] = field(repr=False)
+    """Each evaluated user's rank of the held-out item in the best round, by `valid|test sampled|full`."""
 
     @property
     def test(self) -> dict[str, dict[str, float]]:
@@ -69,8 +72,8 @@ class Run:
         scores = self._trainer.scores(self.point.best, self.point.best_round, code).cpu()
         scores[scores.isnan()] = -torch.inf
         scores[torch.from_numpy(self.data.items[self.data.users == code]).long()] = -torch.inf
-        best = scores.topk(min(k, len(scores)))
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        best = scores.sort(descending=True, stable=True)  # among equals the item that the data has first
+        pairs = zip(best.indices[:k].tolist(), best.values[:k].tolist(), strict=True)
         labels = ((self.data.item_label(item), score) for item, score in pairs if score > -torch.inf)
         return [Recommendation(label, score, self.data.titles.get(str(label), "")) for label, score in labels]
 
@@ -81,7 +84,7 @@ class Run:
         for line in self.history:
             folder.add_line(line)
         folder.save(self.point)
-        folder.write_result(self.result, html_report(self.result, self.history))
+        folder.write_result(self.result, self.ranks, html_report(self.result, self.history))
         return folder.path
 
     @staticmethod
@@ -92,7 +95,7 @@ class Run:
         point = folder.checkpoint(place_to_ask(config))
         if point is None:
             raise UserError(f"{folder.model}: holds no model; train again")
-        return Run(config, result, folder.lines(point.round), point, data_of(config, point, data))
+        return Run(config, result, folder.lines(point.round), point, data_of(config, point, data), folder.ranks())
 
 
 def data_of(config: RunConfig, point: Checkpoint | None, data: Interactions | None = None) -> Interactions:

@@ -1,0 +1,262 @@
+"""The run loop: its contract, and that an interrupted run ends as if it had never stopped."""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import federec as fr
+from federec.plugins.registry import build
+from federec.runtimes import folder as folders
+from federec.runtimes.folder import RunFolder
+
+KEYS = {
+    *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),
+    *("seconds", "peak_rss_mb", "communication", "config", "versions"),
+}
+
+# method, settings, rounds, participation: rows tuned in the round, sparse rounds, central, row stores
+RUNS = {
+    "pfedrec": ({"dim": 4, "item_lr_factor": 1.0}, 4, 1.0),
+    "pfedrec-some": ({"dim": 4, "item_lr_factor": 1.0}, 3, 0.3),
+    "fedmf": ({"dim": 4}, 3, 0.5),
+    "ials": ({"dim": 4}, 3, 1.0),
+    "ease": ({"l2": [1.0, 2.0, 3.0]}, 3, 1.0),
+    "local-only": ({"dim": 4, "item_lr_factor": 1.0}, 3, 0.5),
+    "negative-count": ({}, 3, 1.0),
+}
+
+
+def start(name, data, out, on_round=None):
+    settings, rounds, participation = RUNS[name]
+    method = build(name.removesuffix("-some"), (), settings)
+    return fr.train(method, data, rounds=rounds, participation=participation, seed=3, out=out, on_round=on_round)
+
+
+def strict(text):
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def outcome(path):
+    """All that must be the same, however often a run was interrupted."""
+    lines = [strict(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+    result = strict((path / "result.json").read_text())
+    for record in (*lines, result):
+        record.pop("seconds")
+    result.pop("peak_rss_mb")
+    files = {file.name: file.read_bytes() for file in (path / "model").iterdir()}
+    return lines, result, files, sorted(file.name for file in path.iterdir())
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def data(random_split):
+    return random_split(users=12, items=40).data
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, data):
+    """The outcome of each run, uninterrupted; made when first asked for."""
+    known = {}
+
+    def get(name):
+        if name not in known:
+            path = tmp_path_factory.mktemp("whole") / name
+            start(name, data, path)
+            known[name] = outcome(path)
+        return known[name]
+
+    return get
+
+
+def test_the_contract_of_a_run_folder(tmp_path, data):
+    run = start("pfedrec", data, tmp_path / "run")
+    lines, result, files, names = outcome(tmp_path / "run")
+    assert names == ["config.yaml", "model", "report.html", "result.json", "rounds.jsonl"]
+    assert run.result.keys() == KEYS
+    assert [line["round"] for line in lines] == [1, 2, 3, 4]
+    assert result["data"].keys() >= {"name", "users", "items", "interactions", "sha256"}
+    assert result["data"]["users"] == 12
+    assert len(result["data"]["sha256"]) == 64
+    assert result["data"]["merged_duplicates"] == 0
+    for part in ("valid", "test"):
+        for kind in ("sampled", "full"):
+            assert {"hr@10", "ndcg@10"} <= result[part][kind].keys()
+            assert all(0 <= value <= 1 for value in result[part][kind].values())
+    assert result["views"].keys() == {"own", "global", "random"}
+    assert run.result["seconds"].keys() >= {"total", "train", "evaluate", "per_round"}
+    assert result["communication"]["up_bytes_per_device_round"] > 0
+    assert {name.split(".")[1] for name in files} == {"json", "safetensors"}
+    assert "<h1>pfedrec on small</h1>" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_best_round_is_the_last_of_the_best_on_validation(tmp_path, data):
+    for name in RUNS:
+        run = start(name, data, None)
+        values = [line["valid"]["hr@10"] for line in run.history]
+        assert run.result["best_round"] == max(range(len(values)), key=lambda i: (values[i], i)) + 1
+        best = run.history[run.result["best_round"] - 1]
+        assert run.valid["sampled"] == pytest.approx(best["valid"])
+        assert run.test["sampled"] == pytest.approx(best["test"])
+
+
+def test_a_seed_decides_everything(tmp_path, data, whole):
+    start("pfedrec", data, tmp_path / "again")
+    assert outcome(tmp_path / "again") == whole("pfedrec")
+    other = fr.train(fr.PFedRec(dim=4, item_lr_factor=1.0), data, rounds=4, seed=4)
+    assert [line["loss"] for line in other.history] != [line["loss"] for line in whole("pfedrec")[0]]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_resumed_after_every_round(tmp_path, data, whole, name):
+    def stop(line, rounds):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        start(name, data, path, on_round=stop)
+    for _ in range(RUNS[name][1] - 1):
+        assert not (path / "result.json").exists()
+        with pytest.raises(KeyboardInterrupt):
+            fr.resume(path, data, on_round=stop)
+    fr.resume(path, data)
+    assert outcome(path) == whole(name)
+
+
+class Killed(BaseException):
+    """Like SIGKILL: nothing tidies up after it."""
+
+
+def kill_at(monkeypatch, number, half):
+    """Die at the number-th write of the run folder, half way through it or just after it."""
+    count = 0
+
+    def dies(path, text):
+        nonlocal count
+        count += 1
+        if count == number and half:
+            path.write_bytes(text[: len(text) // 2])
+            raise Killed
+        return count == number
+
+    def write(path, content):
+        text = content.encode() if isinstance(content, str) else content
+        died = dies(path.with_name(f"{path.name}.123.part"), text)
+        path.write_bytes(text)
+        if died:
+            raise Killed
+
+    def add_line(self, line):
+        path, text = self.path / "rounds.jsonl", folders._line(line)
+        before = path.read_bytes() if path.exists() else b""
+        died = dies(path, before + text.encode()[: len(text) // 2] + b"\xff" + b" " * (len(before) + len(text)))
+        path.write_bytes(before + text.encode())
+        if died:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "write_atomic", write)
+        patch.setattr(RunFolder, "add_line", add_line)
+        yield
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("name", ["pfedrec-some", "ials", "negative-count"])
+def test_killed_at_every_write(tmp_path, data, whole, monkeypatch, name, half):
+    number = 0
+    while True:
+        number += 1
+        path = tmp_path / str(number)
+        patched = kill_at(monkeypatch, number, half)
+        next(patched)
+        try:
+            start(name, data, path)
+            break  # fewer writes than that
+        except Killed:
+            pass
+        finally:
+            next(patched, None)
+        if (path / "config.yaml").exists():
+            fr.resume(path, data)
+        else:
+            start(name, data, path)
+            for scrap in path.glob("*.part"):
+                scrap.unlink()
+        assert outcome(path) == whole(name)
+    assert number > 3 * RUNS[name][1]
+
+
+def test_scraps_beyond_the_checkpoint_are_swept_away(tmp_path, data, whole):
+    def stop(line, rounds):
+        if line["round"] == 2:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        start("pfedrec", data, path, on_round=stop)
+    with (path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 3}\n{"round": 4, "lo')
+    for scrap in ("model/state-3.safetensors", "model/model.json.9.part", "report.html.9.part"):
+        (path / scrap).write_bytes(b"garbage")
+    fr.resume(path, data)
+    assert outcome(path) == whole("pfedrec")
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path, data, whole):
+    start("ials", data, tmp_path / "run")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    run = fr.resume(tmp_path / "run", data)
+    assert run.result == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+
+def test_other_data_cannot_be_resumed_on(tmp_path, data):
+    def stop(line, rounds):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start("pfedrec", data, tmp_path / "run", on_round=stop)
+    with pytest.raises(fr.UserError, match="has changed since"):
+        fr.resume(tmp_path / "run", replace(data, items=data.items[::-1].copy()))
+
+
+def test_a_diverging_run_writes_json_and_ranks_worst(tmp_path, data):
+    fr.train(fr.PFedRec(dim=4, lr=1e30), data, rounds=3, out=tmp_path / "run")
+    lines, result, _, _ = outcome(tmp_path / "run")
+    assert lines[-1]["loss"] is None
+    assert lines[-1]["valid"]["hr@20"] == lines[-1]["test"]["hr@20"] == 0
+    assert result["best_round"] < 3
+
+
+@pytest.mark.parametrize("name", ["popularity", "ease"])
+def test_a_method_that_sends_nothing_has_no_traffic(data, name):
+    run = fr.train(name, data, rounds=1)
+    assert set(run.result["communication"].values()) == {None}
+    assert run.result["views"] == {}
+
+
+def test_plugins_by_name(data):
+    run = fr.train("fedmf", data, rounds=1, plugins=["dualper"])
+    assert (run.result["method"], run.result["plugins"]) == ("fedmf", ["dualper"])
+    assert "own" in run.result["views"]
+
+
+def test_a_run_that_cannot_start_writes_nothing(tmp_path, data):
+    with pytest.raises(fr.UserError, match="did you mean"):
+        fr.train("pfedrek", data, out=tmp_path / "run")
+    with pytest.raises(fr.UserError, match="no GPU 'cuda:99' is usable"):
+        fr.train("pfedrec", data, device="cuda:99", out=tmp_path / "run")
+    few = np.array([0, 0, 1, 1], np.int32)
+    short = replace(data, users=few, items=np.array([0, 1, 0, 1], np.int32), times=None, user_ids=np.arange(2))
+    with pytest.raises(fr.UserError, match="has 3 distinct items"):
+        fr.train("pfedrec", short, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
