@@ -46,29 +46,57 @@ def test_a_private_name_in_an_update_is_noticed(small):
     assert undeclared(small("fedmf"), Update(empty, empty, {}, {"user": torch.zeros(0, 4)})) == {"user"}
 
 
-def test_bytes_of_a_known_update():
-    """Two devices, 2 + 3 rows in tables of width 4 and 2, a layer of 6 values: 4-byte codes and values."""
-    update = Update(
+def known_update():
+    """Two devices, 2 + 3 rows in tables of width 4 and 2, a layer of 6 values; no zeros."""
+    return Update(
         torch.tensor([1, 5, 0, 1, 7]),
         torch.tensor([2, 3]),
-        {"a": torch.zeros(5, 4), "b": torch.zeros(5, 2)},
-        {"net": torch.zeros(2, 2, 3)},
+        {"a": torch.ones(5, 4), "b": torch.ones(5, 2)},
+        {"net": torch.ones(2, 2, 3)},
     )
-    channel = Channel()
+
+
+def test_bytes_of_a_known_update():
+    """4-byte codes and values."""
+    update, channel = known_update(), Channel(1000)
     assert channel.send(update) is update
     assert channel.up_bytes == channel.down_bytes == 5 * (4 + 4 * (4 + 2)) + 4 * 2 * 6
     channel.send(update)
     assert (channel.up_bytes, channel.devices) == (2 * 188, 4)
 
 
+def test_each_device_sends_in_the_cheapest_way():
+    """Device 0: row 1 is all zeros, row 5 has two values left. Device 1: one zero in row 7; its layer has one value.
+
+    device 0   rows: 28;  values: 4 + 1 + 2 * 4 = 13                        layer: whole, 24        37
+    device 1   rows: 3 * 28 = 84;  values: 3 * 5 + 17 * 4 = 83              layer: 1 + 4 = 5        88
+    """
+    update, channel = known_update(), Channel(1000)
+    update.rows["a"][:2], update.rows["b"][0] = 0, 0
+    update.rows["a"][4, 1] = 0
+    update.layers["net"][1] = torch.tensor([[0, 0, 0], [0, 3, 0]])
+    assert channel.sent(update).tolist() == [37, 88]
+    assert channel.fetched(update).tolist() == [2 * 28 + 24, 3 * 28 + 24]  # zeros were not zeros when fetched
+    channel.send(update)
+    assert (channel.up_bytes, channel.down_bytes) == (125, 188)
+
+
+def test_a_table_of_few_items_goes_whole():
+    assert Channel(3).sent(known_update()).tolist() == [2 * 28 + 24, 3 * 24 + 24]
+    silent = known_update()
+    for values in (*silent.rows.values(), *silent.layers.values()):
+        values.zero_()
+    assert Channel(3).sent(silent).tolist() == [1, 1]  # one bit a value of the layer
+
+
 def test_bytes_of_a_round_are_the_distinct_items_touched(random_split, small):
     method, devices = small("pfedrec"), Devices.of(random_split(), False)
     report = play(method, State.start(method, 40, 12, seed=0), devices, torch.arange(12), 0, 1)
-    touched = 0
+    size = 0
     for user in range(12):
         samples = draw(devices, torch.tensor([user]), 0, 1, 4)
-        touched += len(set(samples.items[0].tolist()))
-    assert report.up_bytes == report.down_bytes == pytest.approx(touched / 12 * (4 + 4 * 4))
+        size += min(len(set(samples.items[0].tolist())) * (4 + 4 * 4), 40 * 4 * 4)
+    assert report.up_bytes == report.down_bytes == pytest.approx(size / 12)
 
 
 def test_mean_is_a_plain_mean_over_devices_where_untouched_rows_count_as_zero():
@@ -98,7 +126,7 @@ def test_mean_is_a_plain_mean_over_devices_where_untouched_rows_count_as_zero():
 
 def test_a_method_may_count_its_own_bytes_and_ask_for_the_sum():
     update = Update(torch.tensor([1, 0]), torch.tensor([1, 1]), {"a": torch.tensor([[2.0], [4.0]])}, {})
-    channel, mean = Channel(), Mean(3)
+    channel, mean = Channel(3), Mean(3)
     mean.add(channel.send(update, torch.tensor([100, 20]), torch.tensor([3, 4])))
     assert (channel.up_bytes, channel.down_bytes, channel.devices) == (120, 7, 2)
     assert mean.values()["a"].squeeze(1).tolist() == [2.0, 1.0, 0.0]

@@ -107,7 +107,7 @@ def play(
     memory: float = MEMORY,
 ) -> RoundReport:
     """Play one round in place. `observe` sees each cohort after it has learned, while its own rows are alive."""
-    channel, mean = Channel(), Mean(devices.n_items)
+    channel, mean = Channel(devices.n_items), Mean(devices.n_items)
     losses: list[Tensor] = []
     for cohort in cohorts(method, state, devices, users, seed, round_, memory):
         method.fit(cohort)

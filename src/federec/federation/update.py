@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from federec.cohort.layers import Params
@@ -31,21 +32,57 @@ class Update:
 
 @dataclass
 class Channel:
-    """The way of an update to the server, and of the shared parameters to the devices. Counts the bytes."""
+    """The way of an update to the server, and of the shared parameters to the devices. Counts the bytes.
 
+    A device sends its item rows in the cheapest of three ways: `dense`, the whole table in the order of items; `rows`,
+    each row that is not all zeros, with its item's code; `values`, each such row as code, one bit a value and the values
+    that are not zero. A layer goes whole, or as bits and non-zero values. Zero means exactly zero: nothing is rounded.
+    """
+
+    n_items: int
     up_bytes: int = 0
     down_bytes: int = 0
     devices: int = 0
 
     def send(self, update: Update, up: Tensor | None = None, down: Tensor | None = None) -> Update:
         """Carry a cohort's updates. `up` and `down` are the devices' bytes where their method knows better than this:
-        each row with its item's code, and the rows and layers that change were fetched the same way."""
-        row = ID_BYTES + VALUE_BYTES * sum(rows.shape[1] for rows in update.rows.values())
-        size = len(update.ids) * row + VALUE_BYTES * sum(layer.numel() for layer in update.layers.values())
-        self.up_bytes += size if up is None else int(up.sum())
-        self.down_bytes += size if down is None else int(down.sum())
+        updates as above; the rows and layers that they change were fetched before, dense or with their codes."""
+        self.up_bytes += int((self.sent(update) if up is None else up).sum())
+        self.down_bytes += int((self.fetched(update) if down is None else down).sum())
         self.devices += len(update)
         return update
+
+    def sent(self, update: Update) -> Tensor:
+        """Bytes of each device's message, [C]."""
+        full = self.fetched(update)
+        every = [*update.rows.values(), *update.layers.values()]
+        if all(int(values.count_nonzero()) == values.numel() for values in every):  # the common case, quickly told
+            return full
+        width = sum(rows.shape[1] for rows in update.rows.values())
+        owner = torch.repeat_interleave(torch.arange(len(update), device=update.counts.device), update.counts)
+        filled = torch.zeros_like(update.ids)
+        for rows in update.rows.values():
+            filled += rows.count_nonzero(1)
+        kept, values = (torch.zeros_like(update.counts).scatter_add_(0, owner, x) for x in (filled.sign(), filled))
+        by_row = kept * (ID_BYTES + VALUE_BYTES * width)
+        by_value = kept * (ID_BYTES + _bits(width)) + values * VALUE_BYTES
+        size = torch.minimum(by_row, by_value).clamp(max=self.n_items * width * VALUE_BYTES)
+        for layer in update.layers.values():
+            whole = layer[0].numel() * VALUE_BYTES
+            size = size + (layer.flatten(1).count_nonzero(1) * VALUE_BYTES + _bits(layer[0].numel())).clamp(max=whole)
+        return size
+
+    def fetched(self, update: Update) -> Tensor:
+        """Bytes of the rows and layers that each device changes, [C]."""
+        width = sum(rows.shape[1] for rows in update.rows.values())
+        whole = sum(layer[0].numel() for layer in update.layers.values()) * VALUE_BYTES
+        by_row = update.counts * (ID_BYTES + VALUE_BYTES * width)
+        return by_row.clamp(max=self.n_items * width * VALUE_BYTES) + whole
+
+
+def _bits(values: int) -> int:
+    """Bytes of one bit a value."""
+    return -(-values // 8)
 
 
 @dataclass

@@ -87,11 +87,11 @@ class DeviceMethod(Method):
         return changes | {name: cohort.params[name] - received for name, received in layers.items()}
 
     def upload_bytes(self, cohort: Cohort, message: Params) -> Tensor | None:
-        """Bytes each device sends, [C]. None: each row with its item's code, 4 bytes a code or value."""
+        """Bytes each device sends, [C]. None: the cheapest of the channel's encodings, 4 bytes a code or value."""
         return None
 
     def download_bytes(self, cohort: Cohort) -> Tensor | None:
-        """Bytes each device receives, [C]. None: as many as its message takes when counted row by row."""
+        """Bytes each device receives, [C]. None: the rows and layers that its message changes."""
         return None
 
     def server_start(self, shared: Params) -> Params:
@@ -133,7 +133,11 @@ class DeviceMethod(Method):
             step.move(name, gradient, rates[name])
 
     def gradient(self, step: Step, names: Sequence[str]) -> Params:
-        """Each device's gradient of its loss with respect to the named parameters."""
-        p = step.values()
-        p |= {name: p[name].detach().requires_grad_() for name in names}
+        """Each device's gradient of its loss with respect to the named parameters, at their current values."""
+        return self.derive(step.values(), step, names)
+
+    def derive(self, p: Params, step: Step, names: Sequence[str]) -> Params:
+        """The gradient of the loss at p: by autograd here. A method may know it in closed form; a plug-in that
+        changes the loss takes `DeviceMethod.derive` instead."""
+        p = p | {name: p[name].detach().requires_grad_() for name in names}
         return dict(zip(names, step.autograd(self.loss(p, step), [p[n] for n in names]), strict=True))
