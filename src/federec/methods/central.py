@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.data.split import Split
 from federec.methods.base import Method
@@ -21,6 +22,10 @@ class CentralMethod(Method):
     def refine(self, model: Params, split: Split, round_: int) -> Params:
         """The model of this round."""
         raise NotImplementedError(f"{type(self).__name__}.refine")
+
+    def learn(self, model: Params, split: Split, devices: Devices, seed: int, round_: int) -> Params:
+        """The model of this round for a method that draws samples: `devices` says what the protocol lets it draw."""
+        return self.refine(model, split, round_)
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
         """Scores [C, n_items] of all items."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
 from federec.data.split import Split
-from federec.evaluation.evaluator import Evaluator, Report
+from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
 from federec.federation.round import play, select
@@ -51,6 +51,8 @@ class Review:
     test: Report
     views: dict[str, Metrics]
     """Sampled test metrics by item view, where the method has several."""
+    ranks: dict[str, Tensor]
+    """Each evaluated user's rank of the held-out item, to compare methods user by user."""
 
 
 class Trainer(Protocol):
@@ -80,7 +82,18 @@ def trainer(
     if isinstance(method, DeviceMethod):
         return DeviceTrainer(method, split, protocol, seed, participation, place)
     assert isinstance(method, CentralMethod)
-    return CentralTrainer(method, split, seed)
+    return CentralTrainer(method, split, protocol, seed)
+
+
+def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
+    valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
+    ranks = {
+        "valid sampled": sampled.valid,
+        "test sampled": sampled.test,
+        "valid full": full.valid,
+        "test full": full.test,
+    }
+    return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()})
 
 
 class DeviceTrainer:
@@ -155,9 +168,8 @@ class DeviceTrainer:
         for ranks in views.values():
             for users in ranks.missing().split(_USERS):
                 ranks.add(users, partial(self._score, state, users))
-        valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
-        return Review(valid, test, compared if method.view == "own" else {})
+        return _review(sampled, full, compared if method.view == "own" else {})
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
         users = torch.tensor([user], device=self.place)
@@ -178,14 +190,16 @@ class DeviceTrainer:
 class CentralTrainer:
     """Fits a centralised reference in this process."""
 
-    def __init__(self, method: CentralMethod, split: Split, seed: int) -> None:
-        self.method, self.split = method, split
+    def __init__(self, method: CentralMethod, split: Split, protocol: EvaluationProtocol, seed: int) -> None:
+        self.method, self.split, self.seed = method, split, seed
+        self.devices = Devices.of(split, protocol.close_held_out)
         self.evaluator = Evaluator(split, seed)
         self.state = State(method.start(split, seed))
 
     def play(self, round_: int) -> Played:
         began = time.perf_counter()
-        self.state = State(self.method.refine(self.state.shared, self.split, round_))
+        model = self.method.learn(self.state.shared, self.split, self.devices, self.seed, round_)
+        self.state = State({name: value.contiguous() for name, value in model.items()})  # as a checkpoint stores it
         now = time.perf_counter()
         ranks = self.evaluator.sampled()
         for users in ranks.missing().split(_USERS):
@@ -201,8 +215,7 @@ class CentralTrainer:
             scores = self.method.scores(model.shared, self.split, users)
             for ranks in (sampled, full):
                 ranks.add(users, partial(scores.gather, 1))
-        valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
-        return Review(valid, test, {})
+        return _review(sampled, full, {})
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
         return self.method.scores(model.shared, self.split, torch.tensor([user]))[0]
