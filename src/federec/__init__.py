@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from federec.methods.fedmf import FedMF as FedMF
     from federec.methods.ials import IALS as IALS
     from federec.methods.local_only import LocalOnly as LocalOnly
+    from federec.methods.mf import MF as MF
+    from federec.methods.ncf import NCF as NCF
     from federec.methods.negative_count import NegativeCount as NegativeCount
     from federec.methods.pfedrec import PFedRec as PFedRec
     from federec.methods.popularity import Popularity as Popularity
@@ -39,6 +41,8 @@ _HOMES = {
     "FedMF": "methods.fedmf",
     "IALS": "methods.ials",
     "LocalOnly": "methods.local_only",
+    "MF": "methods.mf",
+    "NCF": "methods.ncf",
     "NegativeCount": "methods.negative_count",
     "PFedRec": "methods.pfedrec",
     "Popularity": "methods.popularity",

@@ -8,12 +8,14 @@ from federec.methods.ease import EASE
 from federec.methods.fedmf import FedMF
 from federec.methods.ials import IALS
 from federec.methods.local_only import LocalOnly
+from federec.methods.mf import MF
+from federec.methods.ncf import NCF
 from federec.methods.negative_count import NegativeCount
 from federec.methods.pfedrec import PFedRec
 from federec.methods.popularity import Popularity
 
 METHODS: dict[str, type[Method]] = {
-    m.name: m for m in (PFedRec, FedMF, Popularity, LocalOnly, NegativeCount, EASE, IALS)
+    m.name: m for m in (PFedRec, FedMF, Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF)
 }
 
 
