@@ -148,3 +148,70 @@ def test_a_device_that_diverges_spoils_no_other(broken):
         assert torch.isfinite(cohort.params["w"][c]).all()
         torch.testing.assert_close(cohort.tables["items"][cohort.rows.owner == c], single[c].tables["items"])
         torch.testing.assert_close(cohort.params["w"][c], single[c].params["w"][0])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_half_is_the_first_or_second_part_of_the_shuffled_order(batch, half):
+    cohort = cohort_of(UNEVEN)
+    seen = [[] for _ in UNEVEN]
+    for step in cohort.steps(batch, 3, half):
+        for c in range(step.active):
+            real = step.weight[c] > 0
+            assert float(step.weight[c].sum()) == pytest.approx(1)
+            ids = cohort.rows.ids[step.slots[c, real]].tolist()
+            seen[c] += zip(ids, step.labels[c, real].tolist(), strict=True)
+    order = cohort.samples.order(3)
+    for c, (items, cut) in enumerate(zip(UNEVEN, (4, 2, 1, 1), strict=True)):
+        whole = [(items[k], float(k % 2 == 0)) for k in order[c, : len(items)].tolist()]
+        assert seen[c] == (whole[cut:] if half else whole[:cut])
+
+
+def test_a_device_with_one_sample_has_no_second_half():
+    assert list(cohort_of([[2], [3]]).steps(4, half=1)) == []
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+def test_the_whole_is_the_sum_of_the_chunks_means_and_holds_an_item_once(chunk):
+    cohort = cohort_of([[4, 7, 4, 1, 9, 4, 8], [5, 6, 5, 6, 5, 0], [3, 1], [2]])
+    step = cohort.whole(chunk, epoch=1)
+    loss = torch.arange(30.0)  # of an item with label 1; label 0 costs 100 more
+    order = cohort.samples.order(1)
+    for c in range(4):
+        real = step.weight[c] > 0
+        ids = cohort.rows.ids[step.slots[c, real]]
+        assert ids.tolist() == sorted(set(ids.tolist()))
+        assert (cohort.rows.owner[step.slots[c]] == c).all()
+        cost = loss[ids] + 100 * (1 - step.labels[c, real])
+        n = int(cohort.samples.counts[c])
+        k = order[c, :n]
+        each = loss[cohort.samples.items[c, k]] + 100 * (1 - cohort.samples.labels[c, k])
+        expected = sum(float(part.mean()) for part in each.split(chunk))
+        assert float((cost * step.weight[c, real]).sum()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_shifted_values_are_the_current_ones_plus_the_shift_and_their_loss_is_not_kept():
+    cohort = cohort_of([[4, 4, 9], [4, 2, 2]])
+    (step,) = cohort.steps(3)
+    plain = step.values()
+    with step.shifted({"w": torch.ones(2, 2)}):
+        p = step.values()
+        torch.testing.assert_close(p["w"], plain["w"] + 1)
+        assert torch.equal(p["items"], plain["items"])
+        w = p["w"].requires_grad_()
+        step.autograd(w.sum(1), [w])
+    assert torch.equal(step.values()["w"], plain["w"]) and cohort.losses == []
+
+
+def test_a_rows_gradient_is_summed_over_its_occurrences():
+    cohort = cohort_of([[4, 4, 9], [4, 2, 2]])
+    (step,) = cohort.steps(3)
+    gradient = torch.tensor([1.0, 10.0, 100.0]).view(1, 3, 1).expand(2, 3, 2)
+    summed, table = step.summed("items", gradient), step.scattered("items", gradient)
+    for c in range(2):
+        for k in range(3):
+            same = step.slots[c] == step.slots[c, k]
+            assert torch.equal(summed[c, k], gradient[c, same].sum(0))
+            assert torch.equal(table[step.slots[c, k]], summed[c, k])
+    vector = torch.ones(2, 2)
+    assert step.summed("w", vector) is vector

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from federec.cohort.layers import ITEMS, Param, dot, item_rows, mlp, mlp_params
+from federec.cohort.layers import ITEMS, Param, dot, hidden, item_rows, mlp, mlp_params
 
 
 @pytest.mark.parametrize("widths", [(6, 1), (6, 5, 1), (6, 5, 3, 1)])
@@ -65,3 +65,20 @@ def test_a_shape_may_name_the_number_of_items():
     generator = torch.Generator().manual_seed(0)
     assert Param((ITEMS, 2), "zeros").start(5, generator).shape == (5, 2)
     assert Param((ITEMS,), rows=True).start(5, generator).shape == (5, 5)
+
+
+def test_a_user_vector_stands_before_every_input():
+    torch.manual_seed(0)
+    p = {name: torch.randn(3, *spec.shape) for name, spec in mlp_params("net", (2 + 6, 5, 3, 1)).items()}
+    user, x = torch.randn(3, 2), torch.randn(3, 4, 6)
+    both = torch.cat([user[:, None].expand(3, 4, 2), x], 2)
+    torch.testing.assert_close(mlp(p, "net", x, user), mlp(p, "net", both))
+    first = torch.einsum("cbi,cio->cbo", both, p["net.0.weight"]) + p["net.0.bias"][:, None]
+    torch.testing.assert_close(hidden(p, "net", x, 1, user), first.clamp(min=0))
+
+
+def test_xavier_layers_start_within_their_bound_and_without_bias():
+    specs = mlp_params("net", (100, 50), xavier=True)
+    weight, bias = (specs[f"net.0.{part}"].start(7, torch.Generator().manual_seed(0)) for part in ("weight", "bias"))
+    assert 0.19 < weight.abs().max() <= 0.2  # sqrt(6 / 150)
+    assert torch.equal(bias, torch.zeros(50))

@@ -7,7 +7,9 @@ autograd, no loop over devices.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -35,6 +37,8 @@ class Cohort:
     """Each device's training interactions, oldest first."""
     losses: list[Tensor] = field(default_factory=list)
     """Loss of each active device, one entry a gradient."""
+    outbox: Params = field(default_factory=dict)
+    """What the devices have made to be sent, where that is not the change of a parameter."""
 
     def __len__(self) -> int:
         return len(self.users)
@@ -43,20 +47,41 @@ class Cohort:
     def n_items(self) -> int:
         return self.rows.n_items
 
-    def steps(self, batch: int, epoch: int = 0) -> Iterator[Step]:
-        """The epoch's batches in order; a device takes part until its samples are used up."""
-        order = self.samples.order(epoch)
+    def steps(self, batch: int, epoch: int = 0, half: Literal[0, 1] | None = None) -> Iterator[Step]:
+        """The epoch's batches in order; a device takes part until its samples are used up. With `half`, only the first
+        or the second half of each device's shuffled samples; of an odd number the first half has one more."""
+        order, sizes = self.samples.order(epoch), self.samples.counts
+        if half is not None:
+            first = (sizes + 1) // 2
+            position = torch.arange(order.shape[1], device=order.device) + half * first[:, None]
+            order = order.gather(1, position.clamp_(max=order.shape[1] - 1))
+            sizes = sizes - first if half else first
         slots = self.rows.slots.gather(1, order)
         labels = self.samples.labels.gather(1, order)
-        counts = self.samples.counts.tolist()  # falling, so the active devices are always the first ones
+        counts = sizes.tolist()  # falling, so the active devices are always the first ones
         active = len(counts)
         for start in range(0, counts[0], batch):
             while counts[active - 1] <= start:
                 active -= 1
             width = slice(start, min(start + batch, counts[0]))
-            left = (self.samples.counts[:active, None] - start).clamp(max=batch)
+            left = (sizes[:active, None] - start).clamp(max=batch)
             real = torch.arange(width.stop - start, device=slots.device) < left
             yield Step(self, active, slots[:active, width], labels[:active, width], real / left)
+
+    def whole(self, chunk: int, epoch: int = 0) -> Step:
+        """All samples as one batch; its loss is the sum of the means over chunks of the shuffled samples. An item that
+        a device drew several times is there once, with their weights added up: the same loss for less work."""
+        order, counts = self.samples.order(epoch), self.samples.counts[:, None]
+        place = torch.arange(order.shape[1], device=order.device)
+        weight = (place < counts) / (counts - place // chunk * chunk).clamp(1, chunk)
+        slots = self.rows.slots.gather(1, order).flatten()
+        total = weight.new_zeros(len(self.rows)).scatter_add_(0, slots, weight.flatten())
+        positive = weight * self.samples.labels.gather(1, order)
+        labels = torch.zeros_like(total).scatter_add_(0, slots, positive.flatten()) / total
+        rows = self.rows.counts(len(self))[:, None]  # a device's rows follow one another
+        column = torch.arange(int(rows.max()), device=order.device)
+        own = rows.cumsum(0) - rows + column.minimum(rows - 1)
+        return Step(self, len(self), own, labels[own], total[own] * (column < rows))
 
 
 @dataclass
@@ -71,6 +96,7 @@ class Step:
     weight: Tensor
     """[A, B] weight of each sample in its device's mean; 0 for padding."""
     _gathered: Params = field(default_factory=dict)
+    _shift: Params = field(default_factory=dict)
 
     @property
     def n_items(self) -> int:
@@ -81,11 +107,31 @@ class Step:
         for name, table in self.cohort.tables.items():
             if name not in self._gathered:
                 self._gathered[name] = embedding(self.slots, table)
-        return {**{name: value[: self.active] for name, value in self.cohort.params.items()}, **self._gathered}
+        values = {name: value[: self.active] for name, value in self.cohort.params.items()} | self._gathered
+        return values | {name: values[name] + shift for name, shift in self._shift.items()}
+
+    @contextmanager
+    def shifted(self, by: Params) -> Iterator[None]:
+        """Within it, `values` are the current ones plus these; losses there are not the devices' own and not kept."""
+        self._shift = by
+        try:
+            yield
+        finally:
+            self._shift = {}
+
+    def scattered(self, name: str, gradient: Tensor) -> Tensor:
+        """An item table's gradient [U, dim] from that of its gathered rows [A, B, dim]: summed over occurrences."""
+        flat, slots = gradient.flatten(0, 1), self.slots.reshape(-1, 1)
+        return torch.zeros_like(self.cohort.tables[name]).scatter_add_(0, slots.expand_as(flat), flat)
+
+    def summed(self, name: str, gradient: Tensor) -> Tensor:
+        """A parameter's whole gradient; for gathered item rows the sum over a row's occurrences, at each of them."""
+        return embedding(self.slots, self.scattered(name, gradient)) if name in self.cohort.tables else gradient
 
     def autograd(self, loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Each device's own gradient, from the sum of all devices' losses [A]."""
-        self.cohort.losses.append(loss.detach())
+        if not self._shift:
+            self.cohort.losses.append(loss.detach())
         return torch.autograd.grad(loss.sum(), list(wrt))
 
     def move(self, name: str, gradient: Tensor, rate: float | Tensor) -> None:

@@ -17,6 +17,9 @@ Params = dict[str, Tensor]
 """Name -> tensor. Private parameters and layers have a leading device dimension; item rows come gathered for the
 samples at hand, [C, B, dim]."""
 
+SERVER = "@server"
+"""Ending of a name: the rows of an item table as the device received them this round, beside its own tuned ones."""
+
 
 @dataclass(frozen=True)
 class Param:
@@ -51,22 +54,34 @@ def item_rows(dim: int) -> Param:
     return Param((dim,), rows=True)
 
 
-def mlp_params(name: str, widths: tuple[int, ...], adam: bool = False) -> dict[str, Param]:
-    """Weights and biases of layers widths[0] -> widths[1] -> ..., uniform in +-1/sqrt(inputs) as torch's Linear."""
+def mlp_params(name: str, widths: tuple[int, ...], adam: bool = False, xavier: bool = False) -> dict[str, Param]:
+    """Weights and biases of layers widths[0] -> widths[1] -> ..., uniform in +-1/sqrt(inputs) as torch's Linear; with
+    `xavier` weights uniform in +-sqrt(6 / (inputs + outputs)), biases 0."""
     params = {}
     for i, (inputs, outputs) in enumerate(pairwise(widths)):
-        bound = 1 / math.sqrt(inputs)
+        bound = math.sqrt(6 / (inputs + outputs)) if xavier else 1 / math.sqrt(inputs)
         params[f"{name}.{i}.weight"] = Param((inputs, outputs), "uniform", bound, adam=adam)
-        params[f"{name}.{i}.bias"] = Param((outputs,), "uniform", bound, adam=adam)
+        params[f"{name}.{i}.bias"] = Param((outputs,), "zeros" if xavier else "uniform", bound, adam=adam)
     return params
 
 
-def mlp(p: Params, name: str, x: Tensor) -> Tensor:
+def mlp(p: Params, name: str, x: Tensor, user: Tensor | None = None) -> Tensor:
     """Logits [C, B] of inputs x [C, B, width]: every device through its own layers, ReLU between them."""
-    depth = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in p)
-    for i in range(depth - 1):
-        x = torch.baddbmm(p[f"{name}.{i}.bias"][:, None], x, p[f"{name}.{i}.weight"]).relu()
-    return dot(p[f"{name}.{depth - 1}.weight"][:, :, 0], x) + p[f"{name}.{depth - 1}.bias"]
+    last = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in p) - 1
+    x = hidden(p, name, x, last, user)
+    return dot(p[f"{name}.{last}.weight"][:, :, 0], x) + p[f"{name}.{last}.bias"]
+
+
+def hidden(p: Params, name: str, x: Tensor, depth: int, user: Tensor | None = None) -> Tensor:
+    """Inputs x [C, B, width] through the first `depth` layers, ReLU after each. With user vectors [C, width'] the input
+    is both side by side, [user, x]; the user's share of the first product is then taken once, not for every item."""
+    for i in range(depth):
+        weight, bias = p[f"{name}.{i}.weight"], p[f"{name}.{i}.bias"][:, None]
+        if user is not None and i == 0:
+            own, weight = weight.split([user.shape[1], x.shape[2]], 1)
+            bias = torch.baddbmm(bias, user[:, None], own)
+        x = torch.baddbmm(bias, x, weight).relu()
+    return x
 
 
 def dot(user: Tensor, rows: Tensor) -> Tensor:
