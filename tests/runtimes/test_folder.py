@@ -140,7 +140,8 @@ def test_a_disk_that_fills_up_on_the_way_loses_one_round(tmp_path, monkeypatch, 
 def test_each_state_is_stored_once(tmp_path, data):
     run = fr.train("ials", data, rounds=3, out=tmp_path / "run")
     names = {file.name for file in (tmp_path / "run" / "model").iterdir()}
-    assert names == {"model.json", "state-3.safetensors", f"state-{run.result['best_round']}.safetensors"}
+    states = {"state-3.safetensors", f"state-{run.result['best_round']}.safetensors"}
+    assert names == {"model.json", "ranks.safetensors", *states}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from federec.cli import compare, data, doctor, methods, recommend, train
+from federec.cli import compare, data, doctor, methods, recommend, reproduce, train, tune
 from federec.errors import UserError
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("recommend")(recommend.recommend)
 app.command("methods")(methods.methods)
+app.command("reproduce")(reproduce.reproduce)
+app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")
 app.command("doctor")(doctor.doctor)
 
@@ -60,7 +62,7 @@ def run() -> None:
         sys.exit(_refuse(f"{place}{error.strerror or error}; check the path, the disk and who may use them"))
     except MemoryError:
         sys.exit(_refuse(_NO_MEMORY))
-    except RuntimeError as error:  # what torch raises when it cannot allocate, or cannot even count so far
+    except (RuntimeError, TypeError) as error:  # torch cannot allocate, or cannot even count so far
         if not any(word in str(error).lower() for word in ("memory", "overflow")):
             raise
         sys.exit(_refuse(_NO_MEMORY))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -16,10 +16,12 @@ from federec.cohort.draw import Devices, draw
 from federec.cohort.rows import Rows
 from federec.federation.state import State
 from federec.federation.update import Channel, Mean, Update
-from federec.methods.base import DeviceMethod
+from federec.methods.base import DeviceMethod, Notes
 
 MEMORY = 32 * 2**20
-"""Bytes that one cohort's tables may take: small enough to stay near the cache."""
+"""Bytes that one cohort's tables may take: small enough to stay near a CPU's cache."""
+GPU_MEMORY = 4 * 2**30
+"""The same on a GPU, which wants large cohorts."""
 
 _SAMPLE_BYTES = 64  # index, order, key, slot and label of a sample
 
@@ -33,6 +35,8 @@ class RoundReport:
     up_bytes: float
     down_bytes: float
     """Per device that took part."""
+    notes: Notes = field(default_factory=dict)
+    """Means of the devices' own figures, and what the method says of the new shared parameters."""
 
 
 def select(devices: int, participation: float, seed: int, round_: int) -> Tensor:
@@ -47,9 +51,16 @@ def select(devices: int, participation: float, seed: int, round_: int) -> Tensor
 
 
 def cohorts(
-    method: DeviceMethod, state: State, devices: Devices, users: Tensor, seed: int, round_: int, memory: float = MEMORY
+    method: DeviceMethod,
+    state: State,
+    devices: Devices,
+    users: Tensor,
+    seed: int,
+    round_: int,
+    memory: float | None = None,
 ) -> Iterator[Cohort]:
     """Stack the users in cohorts of like lengths, draw their samples and fetch the rows they need."""
+    memory = memory or (MEMORY if users.device.type == "cpu" else GPU_MEMORY)
     lengths = devices.lengths(users, method.negatives).cpu().numpy()
     order = np.argsort(-lengths, kind="stable")
     lengths = lengths[order]
@@ -88,6 +99,15 @@ def update_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update:
     )
 
 
+def received(method: DeviceMethod, update: Update, users: Tensor, state: State) -> Update:
+    """A cohort's update as the server adds it up: as it is, or what the method's server makes of it."""
+    owner = torch.repeat_interleave(torch.arange(len(update), device=users.device), update.counts)
+    made = method.receive(users, update.ids, owner, update.rows | update.layers, state.shared)
+    if made is None:
+        return update
+    return Update(update.ids[:0], torch.zeros_like(update.counts), {}, {name: sum_[None] for name, sum_ in made.items()})
+
+
 def keep_private(cohort: Cohort, state: State) -> None:
     """The devices store their private parameters for the next round."""
     for name, value in state.private.items():
@@ -104,19 +124,25 @@ def play(
     seed: int,
     round_: int,
     observe: Callable[[Cohort], None] = lambda cohort: None,
-    memory: float = MEMORY,
+    memory: float | None = None,
 ) -> RoundReport:
     """Play one round in place. `observe` sees each cohort after it has learned, while its own rows are alive."""
     channel, mean = Channel(devices.n_items), Mean(devices.n_items)
     losses: list[Tensor] = []
+    figures: dict[str, list[Tensor]] = {}
     for cohort in cohorts(method, state, devices, users, seed, round_, memory):
         method.fit(cohort)
         update = update_of(method, cohort, state)
         up = method.upload_bytes(cohort, update.rows | update.layers)
-        mean.add(channel.send(update, up, method.download_bytes(cohort)))
+        update = channel.send(update, up, method.download_bytes(cohort))
+        mean.add(received(method, update, cohort.users, state))
         keep_private(cohort, state)
         losses += cohort.losses
+        for name, values in cohort.notes.items():
+            figures.setdefault(name, []).extend(values)
         observe(cohort)
     state.shared = method.server_step(state.shared, mean.values(method.sums), state.server)
     loss = float(torch.cat(losses).mean()) if losses else None
-    return RoundReport(loss, channel.up_bytes / channel.devices, channel.down_bytes / channel.devices)
+    notes: Notes = {name: float(torch.cat(values).mean()) for name, values in figures.items()}
+    notes |= method.inspect(state.shared)
+    return RoundReport(loss, channel.up_bytes / channel.devices, channel.down_bytes / channel.devices, notes)

@@ -41,8 +41,8 @@ class RunConfig(Settings):
     """How many rounds; the method's default if not given."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of every random number of the run."""
-    participation: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the devices that take part in a round."""
+    participation: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the devices that take part in a round; the method's default if not given."""
     device: str = "cpu"
     """Where tensors live: `cpu` or `cuda`."""
 
@@ -76,6 +76,7 @@ class RunConfig(Settings):
             update={
                 "settings": method.model_dump(mode="json"),
                 "rounds": min(rounds, method.most_rounds or rounds),
+                "participation": config.participation or method.default_participation,
             }
         )
 

@@ -3,9 +3,9 @@
     config.yaml     all resolved settings
     rounds.jsonl    one line a round
     model/          state-R.safetensors, the state after R rounds: of the newest, to resume from, and of the one
-                    from which the best round can be had again; model.json says which is which
+                    from which the best round can be had again; model.json says which is which.
+                    Once finished, ranks.safetensors: each evaluated user's ranks, to compare runs user by user
     result.json     the outcome, once finished
-    ranks.safetensors   each evaluated user's ranks in the best round, to compare runs user by user
     report.html     the same for people
 
 `model.json` is replaced last after every round, so that it always names whole files of one round. Whatever else a
@@ -186,13 +186,13 @@ class RunFolder:
     def ranks(self) -> dict[str, Tensor]:
         """Each evaluated user's rank of the held-out item, by `valid|test sampled|full`."""
         try:
-            return parse_tensors(read_bytes(self.path / "ranks.safetensors"))
+            return parse_tensors(read_bytes(self.model / "ranks.safetensors"))
         except (SafetensorError, ValueError):
-            raise UserError(f"{self.path / 'ranks.safetensors'}: is damaged; train again") from None
+            raise UserError(f"{self.model / 'ranks.safetensors'}: is damaged; train again") from None
 
     def write_result(self, result: dict[str, Any], ranks: dict[str, Tensor], report: str) -> None:
         """Close the run: the result last, so that a folder with a result has everything."""
-        write_atomic(self.path / "ranks.safetensors", format_tensors(ranks))
+        write_atomic(self.model / "ranks.safetensors", format_tensors(ranks))
         write_atomic(self.path / "report.html", report)
         text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
         write_atomic(self.path / "result.json", text + "\n")

@@ -39,7 +39,7 @@ def train(
     rounds: int | None = None,
     protocol: str = "clean",
     seed: int = 0,
-    participation: float = 1.0,
+    participation: float | None = None,
     plugins: Sequence[str] = (),
     device: str = "cpu",
     out: str | Path | None = None,
@@ -122,13 +122,14 @@ def _loop(
     review = worker.review(point.best, point.best_round)
     result = _result(config, split, point, history, review, time.perf_counter() - began)
     if folder is not None:
-        folder.write_result(result, html_report(result, history))
-    return Run(config, result, history, point, split.data)
+        folder.write_result(result, review.ranks, html_report(result, history))
+    return Run(config, result, history, point, split.data, review.ranks)
 
 
 def _line(number: int, played: Played) -> Line:
     """A round's record in rounds.jsonl."""
     finite = played.loss is not None and math.isfinite(played.loss)
+    notes = {name: figure for name, figure in played.notes.items() if np.isfinite(figure).all()}
     return {
         "round": number,
         "loss": played.loss if finite else None,
@@ -137,7 +138,7 @@ def _line(number: int, played: Played) -> Line:
         "up_bytes": played.up_bytes,
         "down_bytes": played.down_bytes,
         "seconds": played.seconds,
-    }
+    } | ({"notes": notes} if notes else {})
 
 
 def _result(

@@ -129,4 +129,4 @@ def place_to_ask(config: RunConfig) -> str:
 def make_trainer(config: RunConfig, split: Split, place: str) -> Trainer:
     """The trainer that a configuration asks for."""
     method, rules = config.build(), protocol(config.protocol)
-    return trainer(method, split, rules, config.seed, config.participation, place)
+    return trainer(method, split, rules, config.seed, config.participation or method.default_participation, place)

@@ -24,7 +24,7 @@ from federec.evaluation.protocols import Protocol as EvaluationProtocol
 from federec.federation.round import play, select
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
-from federec.methods.base import DeviceMethod, Method
+from federec.methods.base import DeviceMethod, Method, Notes
 from federec.methods.central import CentralMethod
 
 _USERS = 256  # scored at a time
@@ -41,6 +41,7 @@ class Played:
     up_bytes: float | None = None
     down_bytes: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    notes: Notes = field(default_factory=dict)
 
 
 @dataclass
@@ -139,7 +140,7 @@ class DeviceTrainer:
         evaluating += end - now
         seconds = {"train": end - began - evaluating, "evaluate": evaluating}
         model = self.state if before is None else before
-        return Played(model, valid, test, report.loss, report.up_bytes, report.down_bytes, seconds)
+        return Played(model, valid, test, report.loss, report.up_bytes, report.down_bytes, seconds, report.notes)
 
     def _score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
         """Scores with the server's rows."""

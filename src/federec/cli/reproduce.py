@@ -1,0 +1,55 @@
+"""`federec reproduce`: a published table, measured again."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import typer
+from typer import Argument, Option
+
+
+def reproduce(
+    table: str = Argument(..., help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc or fedrecgel."),
+    data: list[str] | None = Option(None, help="Only this data set; may be repeated. [default: the table's]"),
+    seeds: int = Option(5, min=1, help="Runs of each cell, with seeds 0, 1, ..."),
+    jobs: int = Option(1, min=1, help="Cells at a time, one thread each."),
+    rounds: int | None = Option(None, min=1, help="Rounds of each run. [default: each method's own]"),
+    only: list[str] | None = Option(None, help="Only rows whose name contains this; may be repeated."),
+    runs: Path = Option(Path("runs/reproduce"), help="Where the runs are kept; finished ones are not run again."),
+    out: Path = Option(Path("docs/results"), help="Where the page is written."),
+    page_only: bool = Option(False, "--page-only", help="Run nothing; write the page from what is finished."),
+) -> None:
+    """Run a table's grid under both protocols and write its results page. Stop and continue at any time."""
+    from federec.evaluation.protocols import PROTOCOLS
+    from federec.reproduction.cells import Cell, estimate, run_cells, unfinished
+    from federec.reproduction.grids import grid
+    from federec.reproduction.pages import write_page
+
+    chosen = grid(table)
+    cells = [
+        Cell(row, name, protocol, seed, rounds)
+        for name in data or chosen.data
+        for seed in range(seeds)
+        for row in chosen.rows
+        if not only or any(word in row.label for word in only)
+        for protocol in PROTOCOLS
+    ]
+    for cell in cells:
+        cell.config()
+    failures = []
+    if not page_only and (todo := unfinished(cells, runs)):
+        minutes = estimate(cells, runs, typer.echo) / 60 / jobs
+        typer.echo(f"{len(todo)} of {len(cells)} cells to run, about {minutes:.0f} minutes with {jobs} at a time")
+        try:
+            failures = run_cells(cells, runs, jobs, typer.echo)
+        except KeyboardInterrupt:
+            typer.echo("stopped; the same command continues", err=True)
+            raise typer.Exit(130) from None
+    command = shlex.join(["federec", *(word for word in sys.argv[1:] if word != "--page-only")])
+    typer.echo(f"page   {write_page(chosen, cells, runs, out, command)}")
+    for cell, words in failures:
+        typer.echo(f"failed {cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {words}", err=True)
+    if failures:
+        raise typer.Exit(1)

@@ -1,0 +1,36 @@
+"""`federec tune`: find settings on validation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from typer import Argument, Option
+
+
+def tune(
+    method: str = Argument(..., help="Name of a method."),
+    data: str = Option("tastes", help="A named set or a file of interactions."),
+    with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
+    over: list[str] | None = Option(None, help="A setting to search; may be repeated. [default: all real numbers]"),
+    trials: int = Option(20, min=1, help="How many settings to try, earlier ones of the same search counted in."),
+    protocol: str = Option("clean", help="clean or paper."),
+    rounds: int | None = Option(None, help="Rounds of each trial. [default: the method's own]"),
+    seed: int = Option(0, help="Of the trials and of the search."),
+    runs: Path = Option(Path("runs/tune"), help="Where trials are kept; the same command goes on where it stopped."),
+) -> None:
+    """Search settings by validation HR@10; the test items are never looked at."""
+    import yaml
+
+    from federec.reproduction.tune import tune as search
+    from federec.runtimes.config import RunConfig
+
+    given = {"method": method, "plugins": tuple(with_ or ()), "data": data, "protocol": protocol, "seed": seed}
+    config = RunConfig.checked(**given, rounds=rounds)
+    name = "-".join(["+".join([method, *config.plugins]), Path(data).name.split(".")[0], protocol, f"s{seed}"])
+    best = search(config, config.load(), over or [], trials, runs / f"{name}.db", typer.echo)
+    typer.echo("best by validation:")
+    typer.echo(yaml.safe_dump(best, sort_keys=False).rstrip())
+    sets = " ".join(f"--set {key}={value:.4g}" for key, value in best.items())
+    plugins = "".join(f" --with {plugin}" for plugin in config.plugins)
+    typer.echo(f"use it: federec train {method} --data {data} --protocol {protocol}{plugins} {sets}")

@@ -1,0 +1,130 @@
+"""Cells of an experiment: one run each, kept in a folder of its own, so that any interruption costs one round."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from federec.runtimes.config import RunConfig
+from federec.runtimes.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a results page: a method with plug-ins and settings."""
+
+    label: str
+    method: str
+    plugins: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
+    federated: bool = True
+    """False for centralised references and controls."""
+
+    @property
+    def slug(self) -> str:
+        return re.sub(r"[^A-Za-z0-9.=+]+", "-", self.label)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a row."""
+
+    row: Row
+    data: str
+    protocol: str
+    seed: int
+    rounds: int | None = None
+    """The method's own number if None."""
+
+    def folder(self, runs: Path) -> RunFolder:
+        rounds = "" if self.rounds is None else f"-r{self.rounds}"
+        return RunFolder(runs / f"{self.row.slug}-{self.data}-{self.protocol}-s{self.seed}{rounds}")
+
+    def config(self) -> RunConfig:
+        """Checked, so that a bad cell is refused before any is run."""
+        return RunConfig.checked(
+            method=self.row.method,
+            plugins=self.row.plugins,
+            settings=self.row.settings,
+            data=self.data,
+            protocol=self.protocol,
+            seed=self.seed,
+            rounds=self.rounds,
+        )
+
+    def command(self, runs: Path) -> list[str]:
+        """What trains or continues it."""
+        folder = self.folder(runs)
+        train = [sys.executable, "-m", "federec", "train", "--quiet"]
+        if (folder.path / "config.yaml").is_file():
+            return [*train, "--resume", str(folder.path)]
+        plugins = [word for plugin in self.row.plugins for word in ("--with", plugin)]
+        settings = [
+            word for key, value in self.row.settings.items() for word in ("--set", f"{key}={json.dumps(value)}")
+        ]
+        rounds = [] if self.rounds is None else ["--rounds", str(self.rounds)]
+        where = ["--data", self.data, "--protocol", self.protocol, "--seed", str(self.seed), "--out", str(folder.path)]
+        return [*train, self.row.method, *where, *plugins, *settings, *rounds]
+
+
+def unfinished(cells: Iterable[Cell], runs: Path) -> list[Cell]:
+    """Those still to be run."""
+    return [cell for cell in cells if not cell.folder(runs).finished]
+
+
+def estimate(cells: Iterable[Cell], runs: Path, say: Callable[[str], None]) -> float:
+    """Seconds of work in the unfinished cells: by finished ones of the same row and data, else by two rounds."""
+    from federec.runtimes.local import run
+
+    known: dict[tuple[str, str], float] = {}
+    for finished in runs.glob("*/result.json"):
+        result = json.loads(finished.read_text(encoding="utf-8"))
+        key = (json.dumps([result["method"], *result["plugins"]]), result["data"]["name"])
+        known[key] = result["seconds"]["total"] / result["rounds"]
+    total = 0.0
+    for cell in unfinished(cells, runs):
+        config = cell.config()
+        key = (json.dumps([config.method, *config.plugins]), config.data)
+        if key not in known:
+            trial = config.model_copy(update={"rounds": min(2, config.rounds or 2)})
+            seconds = run(trial, trial.load(), None).result["seconds"]
+            known[key] = seconds["per_round"] + seconds["evaluate"] / (config.rounds or 1)
+            say(f"tried {cell.row.label} on {cell.data}: {known[key]:.2f} s a round")
+        total += known[key] * (config.rounds or 1)
+    return total
+
+
+def run_cells(cells: list[Cell], runs: Path, jobs: int, say: Callable[[str], None]) -> list[tuple[Cell, str]]:
+    """Run what is unfinished, `jobs` at a time on one thread each; returns the failures with their last words."""
+    runs.mkdir(parents=True, exist_ok=True)
+    failures: list[tuple[Cell, str]] = []
+    todo = unfinished(cells, runs)
+
+    def one(cell: Cell) -> tuple[Cell, str | None]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(cell.command(runs), env=environment, capture_output=True, text=True, check=False)
+        words = (done.stderr.strip().splitlines() or ["no words"])[-1]
+        return cell, None if done.returncode == 0 else words
+
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting = [pool.submit(one, cell) for cell in todo]
+        try:
+            for count, future in enumerate(as_completed(waiting), 1):
+                cell, words = future.result()
+                outcome = "done" if words is None else f"FAILED: {words}"
+                say(f"{count}/{len(todo)} {cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {outcome}")
+                if words is not None:
+                    failures.append((cell, words))
+        except KeyboardInterrupt:
+            for future in waiting:
+                future.cancel()
+            raise
+    return failures

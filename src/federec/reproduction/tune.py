@@ -1,0 +1,58 @@
+"""Finding settings where a paper gives none: Optuna's TPE on validation only; the test items are never looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from federec.data.interactions import Interactions
+from federec.errors import UserError, did_you_mean
+from federec.files import make_folder
+from federec.methods.base import Method
+from federec.runtimes.config import RunConfig
+from federec.runtimes.local import run
+
+SPAN = 30.0
+"""A setting is searched from its default divided by this to its default times this, on a log scale."""
+
+
+def searchable(method: Method) -> dict[str, float]:
+    """Settings that can be searched, with their defaults: all positive real numbers."""
+    values = method.model_dump()
+    return {key: value for key, value in values.items() if isinstance(value, float) and value > 0}
+
+
+def tune(
+    config: RunConfig, data: Interactions, over: Sequence[str], trials: int, out: Path, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The best settings found so far; `out` keeps every trial, so that the same call goes on where it stopped."""
+    import optuna
+
+    defaults = searchable(config.build())
+    for key in over:
+        if key not in defaults:
+            raise UserError(f"'{config.method}' has no setting '{key}' to search{did_you_mean(key, defaults)}")
+    space = {key: defaults[key] for key in over or defaults}
+
+    def objective(trial: optuna.Trial) -> float:
+        found = {key: trial.suggest_float(key, value / SPAN, value * SPAN, log=True) for key, value in space.items()}
+        tried = config.model_copy(update={"settings": {**config.settings, **found}})
+        value = float(run(tried, data, None).valid["sampled"]["hr@10"])
+        shown = ", ".join(f"{key}={number:.4g}" for key, number in found.items())
+        say(f"trial {trial.number + 1}: valid hr@10 {value:.4f} with {shown}")
+        return value
+
+    make_folder(out.parent)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        study_name=out.stem,
+        storage=f"sqlite:///{out}",
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=config.seed),
+        load_if_exists=True,
+    )
+    if not study.trials:
+        study.enqueue_trial(space)  # the defaults are the first to beat
+    study.optimize(objective, n_trials=max(0, trials - len(study.trials)))
+    return dict(study.best_params)
