@@ -2,7 +2,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federec.cohort.rows import Rows, RowStore, look_up
@@ -25,7 +25,6 @@ def pairs_of(items, counts):
     return sorted({(c, int(i)) for c, n in enumerate(counts) for i in items[c, :n]})
 
 
-@settings(max_examples=200)
 @given(samples())
 def test_both_branches_index_the_distinct_pairs(case):
     items, counts, n_items = case
@@ -39,7 +38,6 @@ def test_both_branches_index_the_distinct_pairs(case):
         assert [pairs[slot] for slot in rows.slots[c, :n]] == [(c, int(i)) for i in items[c, :n]]
 
 
-@settings(max_examples=100)
 @given(samples())
 def test_padding_points_at_a_row_of_its_own_device(case):
     items, counts, n_items = case
@@ -47,7 +45,6 @@ def test_padding_points_at_a_row_of_its_own_device(case):
     assert torch.equal(rows.owner[rows.slots], torch.arange(len(items))[:, None].expand_as(items))
 
 
-@settings(max_examples=200)
 @given(samples(), st.data())
 def test_find_knows_present_and_absent_pairs(case, data):
     items, counts, n_items = case
@@ -93,7 +90,6 @@ def contents(store):
     return store.take(users, torch.arange(DEVICES)[:, None], torch.arange(ITEMS)[None])
 
 
-@settings(max_examples=150)
 @given(cohorts, st.data())
 def test_a_store_behaves_like_a_dictionary(sequence, data):
     store, model = RowStore(START, DEVICES), {}

@@ -1,7 +1,7 @@
 import math
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federec.evaluation.ranking import TOP, full_ranks, sampled_ranks
@@ -49,7 +49,6 @@ def test_sampled_ranks_against_a_loop(rows, data):
     assert ranks(rows, candidates) == expected
 
 
-@settings(max_examples=200)
 @given(st.data(), st.integers(3, 30), st.integers(1, 4))
 def test_full_ranks_against_a_loop(data, n_items, users):
     rows, held, trains = [], [], []

@@ -61,7 +61,7 @@ def split(random_split):
     return random_split(users=USERS, items=ITEMS)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def played(device_method, split):
     return Played(device_method, split)
 
