@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from federec.methods.presets import presets
 from federec.runtimes.config import RunConfig
 from federec.runtimes.folder import RunFolder
 
@@ -46,14 +47,21 @@ class Cell:
 
     def folder(self, runs: Path) -> RunFolder:
         rounds = "" if self.rounds is None else f"-r{self.rounds}"
-        return RunFolder(runs / f"{self.row.slug}-{self.data}-{self.protocol}-s{self.seed}{rounds}")
+        data = Path(self.data).name.split(".")[0]
+        return RunFolder(runs / f"{self.row.slug}-{data}-{self.protocol}-s{self.seed}{rounds}")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The row's, over the method's preset for this data and protocol, where there is one."""
+        known = presets(self.row.method)
+        return {**known.get(f"{self.data}-{self.protocol}", known.get(self.data, {})), **self.row.settings}
 
     def config(self) -> RunConfig:
         """Checked, so that a bad cell is refused before any is run."""
         return RunConfig.checked(
             method=self.row.method,
             plugins=self.row.plugins,
-            settings=self.row.settings,
+            settings=self.settings,
             data=self.data,
             protocol=self.protocol,
             seed=self.seed,
@@ -67,9 +75,7 @@ class Cell:
         if (folder.path / "config.yaml").is_file():
             return [*train, "--resume", str(folder.path)]
         plugins = [word for plugin in self.row.plugins for word in ("--with", plugin)]
-        settings = [
-            word for key, value in self.row.settings.items() for word in ("--set", f"{key}={json.dumps(value)}")
-        ]
+        settings = [word for key, value in self.settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
         rounds = [] if self.rounds is None else ["--rounds", str(self.rounds)]
         where = ["--data", self.data, "--protocol", self.protocol, "--seed", str(self.seed), "--out", str(folder.path)]
         return [*train, self.row.method, *where, *plugins, *settings, *rounds]

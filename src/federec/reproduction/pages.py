@@ -72,7 +72,7 @@ def write_page(grid: Grid, cells: Sequence[Cell], runs: Path, out: Path, command
     ]
     for name in data:
         if any(key[1] == name for key in found):
-            figure = f"{grid.name}-{name}.svg"
+            figure = f"{grid.name}-{Path(name).name}.svg"
             write_atomic(out / figure, draw_figure(grid, name, found, known))
             parts += [f"## {name}\n", _table(grid.rows, name, found, known), f"![{name}]({figure})\n"]
             parts += [_claims(grid, name, found), _best(grid.rows, name, found)]

@@ -1,0 +1,62 @@
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from federec.reproduction.cells import Cell, Row, estimate, run_cells, unfinished
+from federec.reproduction.grids import Grid
+from federec.reproduction.pages import published, write_page
+
+ROWS = (Row("fedmf", "fedmf", settings={"dim": 4}), Row("popularity", "popularity", federated=False))
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A grid of two rows on a small file, and its cells with two seeds."""
+    random = np.random.default_rng(0)
+    lines = [f"{u},{i},{t}" for u in range(12) for t, i in enumerate(random.permutation(30)[:8])]
+    path = tmp_path / "small.csv"
+    path.write_text("user,item,timestamp\n" + "\n".join(lines) + "\n")
+    grid = Grid("trial", "A trial", "Two rows.", ROWS, (str(path),), (("fedmf", "popularity"),))
+    cells = [
+        Cell(row, str(path), protocol, seed, 2) for row in ROWS for protocol in ("clean", "paper") for seed in (0, 1)
+    ]
+    return grid, cells, tmp_path / "runs"
+
+
+def test_cells_are_run_once_and_the_page_holds_their_figures(small, tmp_path):
+    grid, cells, runs = small
+    said = []
+    assert estimate(cells, runs, said.append) > 0
+    assert len(unfinished(cells, runs)) == len(cells)
+    assert run_cells(cells, runs, 2, said.append) == []
+    assert unfinished(cells, runs) == []
+    assert run_cells(cells, runs, 2, said.append) == []  # nothing left to do
+
+    page = write_page(grid, cells, runs, tmp_path / "out", "federec reproduce trial").read_text()
+    results = [json.loads((cell.folder(runs).path / "result.json").read_text()) for cell in cells[:2]]
+    mean = 100 * np.mean([result["test"]["sampled"]["hr@10"] for result in results])
+    assert f"{mean:.2f} ± " in page and "fedmf against popularity" in page and "Best federated method" in page
+    with (tmp_path / "out" / "trial.csv").open() as file:
+        rows = [
+            r
+            for r in csv.DictReader(file)
+            if (r["method"], r["protocol"], r["ranking"]) == ("fedmf", "clean", "sampled")
+        ]
+    assert float(rows[0]["mean_percent"]) == pytest.approx(mean, abs=1e-4) and rows[0]["seeds"] == "2"
+    assert list((tmp_path / "out").glob("*.svg"))
+
+
+def test_a_cell_that_fails_is_named_and_the_others_go_on(small):
+    _, cells, runs = small
+    broken = Cell(Row("nonsense", "fedmf", settings={"dim": -1}), cells[0].data, "clean", 0, 2)
+    failures = run_cells([broken, cells[-1]], runs, 1, lambda text: None)
+    assert [cell for cell, _ in failures] == [broken]
+    assert "dim=-1" in failures[0][1]
+    assert cells[-1].folder(runs).finished
+
+
+def test_published_figures_are_those_of_the_paper():
+    table = published("pfedrec-table2")
+    assert table["pfedrec", "ml-1m", "hr@10"] == 73.26 and table["fedmf", "ml-100k", "ndcg@10"] == 39.38
