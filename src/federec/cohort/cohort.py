@@ -37,6 +37,8 @@ class Cohort:
     """Each device's training interactions, oldest first."""
     losses: list[Tensor] = field(default_factory=list)
     """Loss of each active device, one entry a gradient."""
+    notes: dict[str, list[Tensor]] = field(default_factory=dict)
+    """Figures [A] of devices that a method wants reported; their means over all devices go into the round's record."""
     outbox: Params = field(default_factory=dict)
     """What the devices have made to be sent, where that is not the change of a parameter."""
 
@@ -95,12 +97,19 @@ class Step:
     labels: Tensor
     weight: Tensor
     """[A, B] weight of each sample in its device's mean; 0 for padding."""
+    resident: bool = False
+    """For distinct rows that are learned from again and again: they change in their gathered copies until `close`."""
     _gathered: Params = field(default_factory=dict)
     _shift: Params = field(default_factory=dict)
 
     @property
     def n_items(self) -> int:
         return self.cohort.n_items
+
+    @property
+    def sizes(self) -> Tensor:
+        """[A] samples of each device in the batch."""
+        return self.cohort.samples.counts if self.resident else self.weight.count_nonzero(1)
 
     def values(self) -> Params:
         """Current values of all parameters of the active devices, item rows gathered [A, B, dim]."""
@@ -130,15 +139,38 @@ class Step:
 
     def autograd(self, loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Each device's own gradient, from the sum of all devices' losses [A]."""
-        if not self._shift:
-            self.cohort.losses.append(loss.detach())
+        self.keep(loss.detach())
         return torch.autograd.grad(loss.sum(), list(wrt))
+
+    def keep(self, loss: Tensor) -> None:
+        """Report the devices' losses [A], unless they are those of shifted parameters."""
+        if not self._shift:
+            self.cohort.losses.append(loss)
+
+    def shrink(self, name: str, factor: Tensor) -> None:
+        """Multiply one parameter by a factor per active device [A]: an item table in all rows that the device holds this
+        round, not the batch's alone."""
+        if self.resident and name in self.cohort.tables:
+            self.values()[name].mul_(factor[:, None, None])
+            return
+        if name in self.cohort.tables:
+            table, owner = self.cohort.tables[name], self.cohort.rows.owner
+            # Rows are sorted by device, so those of the active devices come first.
+            held = len(owner) if self.active == len(self.cohort) else int((owner < self.active).sum())
+            table[:held].mul_(factor[owner[:held], None])
+            self._gathered.pop(name, None)
+            return
+        value = self.cohort.params[name][: self.active]
+        value.mul_(factor.view(-1, *[1] * (value.dim() - 1)))
 
     def move(self, name: str, gradient: Tensor, rate: float | Tensor) -> None:
         """One optimiser step on one parameter, by one rate or a rate per active device [A]; a row that a batch holds
         twice moves by both gradients."""
         if isinstance(rate, Tensor):
             rate = rate.view(-1, *[1] * (gradient.dim() - 1))
+        if self.resident and name in self.cohort.tables:
+            self.values()[name].addcmul_(gradient, torch.as_tensor(rate, device=gradient.device), value=-1)
+            return
         if name in self.cohort.tables:
             table = self.cohort.tables[name]
             change = (gradient * -rate).flatten(0, 1)
@@ -152,3 +184,10 @@ class Step:
             Adam().step_(value, gradient, m, v, t, rate)
         else:
             sgd_(value, gradient, rate)
+
+    def close(self) -> None:
+        """Put resident rows back into the tables: real ones in their order are the tables' rows in theirs."""
+        real = (self.weight > 0).flatten()
+        for name, rows in self._gathered.items():
+            self.cohort.tables[name].copy_(rows.flatten(0, 1)[real])
+        self._gathered.clear()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
-from federec.cohort.layers import Params
+from federec.cohort.layers import SERVER, Params
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 
@@ -71,7 +71,8 @@ def _score_tuned(
     tuned = (slots >= 0)[:, :, None]
     for name, param in method.shared().items():
         if param.rows:
-            p[name] = torch.where(tuned, tables[name][slots.clamp(min=0)], state.shared[name][items])
+            p[name + SERVER] = state.shared[name][items]
+            p[name] = torch.where(tuned, tables[name][slots.clamp(min=0)], p[name + SERVER])
     for name, store in state.stores.items():
         owner = torch.arange(len(cohort), device=items.device)[:, None]
         p[name] = store.take(cohort.users.tolist(), owner, items)

@@ -16,7 +16,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from federec.cohort.cohort import Step
-from federec.cohort.layers import Param, Params, item_rows, mlp, mlp_params
+from federec.cohort.layers import Param, Params, hidden, item_rows, mlp, mlp_params
 from federec.methods.base import DeviceMethod, View
 
 
@@ -44,6 +44,9 @@ class PFedRec(DeviceMethod):
 
     def score(self, p: Params) -> Tensor:
         return mlp(p, "score", p["items"])
+
+    def features(self, p: Params) -> Tensor:
+        return hidden(p, "score", p["items"], len(self.hidden))
 
     def step(self, step: Step) -> None:
         score = [name for name in step.cohort.params if name.startswith("score.")]
