@@ -29,8 +29,8 @@ def get(name: str = Argument(..., help="Name of the set.")) -> None:
 def describe(
     data: str = Argument(..., help="A named set or a file of interactions."),
     columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid."),
-    min_interactions: int | None = Option(None, help="Leave out users with fewer rows."),
-    k_core: int | None = Option(None, help="Leave out users and items with fewer partners."),
+    min_interactions: int | None = Option(None, min=0, help="Leave out users with fewer rows."),
+    k_core: int | None = Option(None, min=0, help="Leave out users and items with fewer partners."),
 ) -> None:
     """What is in a set or file, as federec reads it."""
     from federec.data.columns import parse_columns

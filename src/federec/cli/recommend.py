@@ -21,4 +21,7 @@ def recommend(
     loaded = Run.load(run)
     if titles and not loaded.data.titles:
         raise UserError(f"'{loaded.data.name}' has no titles; leave out --titles")
-    items_table(loaded.recommend(user, k), titles)
+    items = loaded.recommend(user, k)
+    if not items:
+        raise UserError(f"there is nothing left to recommend to '{user}': every item is known, or the model diverged")
+    items_table(items, titles)

@@ -1,0 +1,127 @@
+"""compare, recommend, methods, data, doctor."""
+
+import json
+
+import pytest
+
+from federec.methods.registry import METHODS
+from federec.plugins.registry import PLUGINS
+
+
+@pytest.fixture
+def popular(federec, tmp_path, ratings):
+    assert federec("train", "popularity", "--data", ratings, "--out", tmp_path / "run").code == 0
+    return tmp_path / "run"
+
+
+def test_recommend_refuses(refused, federec, tmp_path, popular, ratings):
+    assert "user 'u99' is not in this data set; its users are like u0" in refused("recommend", popular, "--user", "u99")
+    assert "k=0: ask for at least one item" in refused("recommend", popular, "--user", "u1", "-k", 0)
+    assert "has no titles; leave out --titles" in refused("recommend", popular, "--user", "u1", "--titles")
+    assert "is not a run folder" in refused("recommend", tmp_path, "--user", "u1")
+    (popular / "result.json").unlink()
+    said = refused("recommend", popular, "--user", "u1")
+    assert f"is not finished; continue it with: federec train --resume {popular}" in said
+
+
+def test_recommend_with_nothing_to_recommend(refused, federec, tmp_path):
+    data = tmp_path / "all.csv"
+    data.write_text("user,item\n" + "".join(f"u{user},i{item}\n" for user in range(3) for item in range(4)))
+    assert federec("train", "popularity", "--data", data, "--out", tmp_path / "run").code == 0
+    assert "there is nothing left to recommend" in refused("recommend", tmp_path / "run", "--user", "u1")
+
+
+def test_titles(federec, tmp_path):
+    assert federec("train", "popularity", "--out", tmp_path / "run", "-q").code == 0
+    assert "title" in federec("recommend", tmp_path / "run", "--user", 1, "--titles").out
+
+
+def test_compare_shows_the_runs_and_leaves_out_unfinished_ones(federec, tmp_path, ratings, popular):
+    (tmp_path / "started").mkdir()
+    (tmp_path / "started" / "config.yaml").write_text((popular / "config.yaml").read_text())
+    said = federec("compare", popular, tmp_path / "started", ratings)
+    assert said.code == 0
+    assert "popularity" in said.out
+    assert (
+        said.err == f"left out: {tmp_path / 'started'} is not finished; federec train --resume {tmp_path / 'started'}\n"
+    )
+
+
+def test_compare_refuses(refused, federec, tmp_path, ratings, popular):
+    assert "is not a run folder" in refused("compare", popular, tmp_path)
+    assert "is not a run folder" in refused("compare", tmp_path / "gone")
+    assert "no finished run among these" in refused("compare", ratings)
+    for text in ("{", "[]", "{}", ""):
+        (popular / "result.json").write_text(text)
+        assert "result.json: is damaged; train again" in refused("compare", popular)
+
+
+def test_methods(federec, refused):
+    said = federec("methods").out
+    assert all(name in said for name in METHODS)
+    assert all(f"--with {name}" in said for name in PLUGINS)
+    for name, method in (METHODS | PLUGINS).items():
+        said = federec("methods", name)
+        assert said.code == 0
+        assert all(field in said.out for field in method.model_fields)
+        assert "Undefined" not in said.out
+    assert "did you mean 'pfedrec'?" in refused("methods", "pfedrek")
+
+
+@pytest.mark.parametrize("place", [None, "/nowhere"])
+def test_without_data_folders(federec, refused, tmp_path, monkeypatch, place):
+    monkeypatch.delenv("FEDEREC_DATA", raising=False)
+    if place:
+        monkeypatch.setenv("FEDEREC_DATA", place)
+    monkeypatch.setenv("FEDEREC_CACHE", str(tmp_path / "cache"))
+    listed = federec("data", "list")
+    assert listed.code == 0
+    assert "not here: federec data get ml-100k" in listed.out
+    checked = federec("doctor")
+    assert checked.code == 0
+    assert ("/nowhere (no such folder)" if place else "not set") in checked.out
+    assert "federec data get ml-1m" in checked.out
+    assert "get it with: federec data get ml-100k" in refused("train", "--data", "ml-100k", "--out", tmp_path / "run")
+    assert "cannot be fetched; take" in refused("data", "get", "filmtrust")
+    assert federec("data", "describe", "tastes").code == 0
+
+
+def test_data_refuses(refused, federec, ratings):
+    assert "did you mean 'tastes'?" in refused("data", "describe", "taste")
+    assert "did you mean 'ml-100k'?" in refused("data", "get", "ml-100")
+    assert "'tastes' is built in" in refused("data", "get", "tastes")
+    assert federec("data", "describe", ratings).code == 0
+    assert federec("data", "describe", ratings, "--k-core", -1).code == 2
+
+
+def test_help_and_version(federec):
+    for words in ((), ("train",), ("compare",), ("recommend",), ("methods",), ("data",), ("doctor",)):
+        said = federec(*words, "--help")
+        assert said.code == 0
+        assert "Usage" in said.out
+    assert federec("--version").out.startswith("federec 0.")
+    assert federec("train", "--unknown").code == 2
+
+
+def test_strange_failures_are_one_line(federec, monkeypatch, tmp_path, popular):
+    from federec.runtimes.folder import RunFolder
+
+    for failure, says in (
+        (PermissionError(13, "Permission denied", "/a/b"), "error: /a/b: Permission denied; check"),
+        (OSError(5, "Input/output error"), "error: Input/output error; check"),
+        (MemoryError(), "error: not enough memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "error: not enough memory"),
+    ):
+
+        def fail(self, failure=failure):
+            raise failure
+
+        monkeypatch.setattr(RunFolder, "result", fail)
+        said = federec("compare", popular)
+        assert said.code == 2
+        assert said.err.startswith(says)
+        assert said.err.count("\n") == 1
+
+
+def test_all_of_a_result_is_json(popular):
+    json.loads((popular / "result.json").read_text(), parse_constant=pytest.fail)

@@ -1,0 +1,224 @@
+import json
+import os
+import shutil
+
+import pytest
+import yaml
+
+from federec.methods.registry import METHODS
+
+SMALL = ("--set", "dim=4", "--set", "item_lr_factor=1", "--rounds", "2")
+
+
+def timeless(result):
+    return {key: value for key, value in result.items() if key not in ("seconds", "peak_rss_mb")}
+
+
+def result_of(path):
+    return timeless(json.loads((path / "result.json").read_text(encoding="utf-8")))
+
+
+def model_of(path):
+    return {file.name: file.read_bytes() for file in (path / "model").iterdir()}
+
+
+def test_a_run_from_start_to_recommendation(federec, tmp_path, ratings):
+    out = tmp_path / "run"
+    said = federec("train", "--data", ratings, "--protocol", "paper", "--seed", 5, "--out", out, *SMALL)
+    assert said.code == 0
+    assert "pfedrec on ratings.csv, paper" in said.out
+    assert f"run    {out}" in said.out
+    assert said.err.splitlines()[-1].startswith("round 2/2  loss ")
+    result = result_of(out)
+    assert (result["method"], result["protocol"], result["seed"], result["rounds"]) == ("pfedrec", "paper", 5, 2)
+    assert yaml.safe_load((out / "config.yaml").read_text())["settings"]["dim"] == 4
+    said = federec("recommend", out, "--user", "u3", "-k", 4)
+    assert said.code == 0
+    assert len([line for line in said.out.splitlines() if " i" in line and "item" not in line]) == 4
+
+
+def test_a_configuration_repeats_the_run(federec, tmp_path, ratings, monkeypatch):
+    monkeypatch.chdir(ratings.parent)
+    options = ("--data", ratings.name, "--seed", 9, "--participation", 0.5, "--protocol", "paper", "--with", "dualper")
+    assert federec("train", "fedmf", *options, "--set", "dim=4", "--rounds", 2, "--out", "first").code == 0
+    monkeypatch.chdir("/")
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert federec("train", "--config", first / "config.yaml", "--out", second, "-q").code == 0
+    assert result_of(second) == result_of(first)
+    assert model_of(second) == model_of(first)
+    assert (first / "config.yaml").read_bytes() == (second / "config.yaml").read_bytes()
+    assert federec("recommend", first, "--user", "u1").code == 0
+
+
+def test_options_change_a_configuration(federec, tmp_path, ratings, make_ratings):
+    federec("train", "--data", ratings, "--columns", "user=user,item=item", *SMALL, "--out", tmp_path / "a")
+    changes = ("--seed", 4, "--set", "lr=0.2", "--data", make_ratings(tmp_path / "other.csv", seed=1))
+    federec("train", "--config", tmp_path / "a" / "config.yaml", *changes, "--out", tmp_path / "b")
+    federec("train", "ials", "--config", tmp_path / "a" / "config.yaml", "--rounds", 1, "--out", tmp_path / "c")
+    b, c = result_of(tmp_path / "b"), result_of(tmp_path / "c")
+    assert (b["seed"], b["config"]["settings"]["lr"], b["config"]["settings"]["dim"]) == (4, 0.2, 4)
+    assert (b["data"]["name"], b["config"]["columns"]) == ("other.csv", {})
+    assert (c["method"], c["data"]["name"], c["rounds"]) == ("ials", "ratings.csv", 1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_on_five_users_and_six_items(federec, tmp_path, make_ratings, name):
+    data = make_ratings(tmp_path / "tiny.csv", users=5, items=6)
+    assert federec("train", name, "--data", data, "--rounds", 2, "--out", tmp_path / "run", "--quiet").code == 0
+    assert federec("recommend", tmp_path / "run", "--user", "u0").code == 0
+
+
+def test_other_columns_another_script_and_no_timestamps(federec, tmp_path, make_ratings):
+    data = make_ratings(tmp_path / "данные.tsv", header="片\t誰", row="映画{1}\tユーザー[b]{0}")
+    said = federec("train", "--data", data, "--columns", "user=誰,item=片", *SMALL, "--out", tmp_path / "ラン")
+    assert said.code == 0
+    said = federec("recommend", tmp_path / "ラン", "--user", "ユーザー[b]3", "-k", 2)
+    assert said.code == 0
+    assert said.out.count("映画") == 2
+
+
+def test_names_are_shown_as_they_are(federec, tmp_path, make_ratings):
+    data = make_ratings(tmp_path / "<b>&[i].csv", row="u{},[/red]{} :smile:,{}")
+    said = federec("train", "popularity", "--data", data, "--out", tmp_path / "run")
+    assert "<b>&[i].csv" in said.out
+    assert "[/red]" in federec("recommend", tmp_path / "run", "--user", "u1").out
+    assert ":smile:" in federec("recommend", tmp_path / "run", "--user", "u1").out
+    html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;&amp;[i].csv" in html
+    assert "<b>&" not in html
+
+
+def test_a_file_name_that_is_not_unicode(federec, tmp_path, ratings):
+    odd = tmp_path / os.fsdecode(b"\xff.csv")
+    ratings.rename(odd)
+    assert federec("train", "popularity", "--data", odd, "--out", tmp_path / "run").code == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["data"]["name"] == odd.name
+    assert federec("recommend", tmp_path / "run", "--user", "u1").code == 0
+
+
+def test_quiet_says_nothing_but_the_end(federec, tmp_path, ratings):
+    said = federec("train", "--data", ratings, *SMALL, "--out", tmp_path / "run", "--quiet")
+    assert said.err == ""
+    assert "test, against all items" in said.out
+
+
+def test_without_out_a_new_folder_each_time(federec, tmp_path, ratings, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert federec("train", "popularity", "--data", ratings, "-q").code == 0
+    runs = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert runs == ["popularity-ratings-clean-s0", "popularity-ratings-clean-s0-2"]
+
+
+def test_repeated_rows_are_mentioned(federec, tmp_path, ratings):
+    ratings.write_text(ratings.read_text() * 2)
+    ratings.write_text(ratings.read_text().replace("\nuser,item,timestamp", ""))
+    assert (
+        "repeated (user, item) rows" in federec("train", "popularity", "--data", ratings, "--out", tmp_path / "r").err
+    )
+
+
+BAD = {
+    "method": (("pfedrek",), "unknown method 'pfedrek' - did you mean 'pfedrec'?"),
+    "set": (("--data", "ml100k"), "'ml100k' - did you mean 'ml-100k'?"),
+    "file": (("--data", "./gone.csv"), "gone.csv: no such file; check the path"),
+    "setting": (("--set", "dmi=3"), "'pfedrec' has no setting 'dmi' - did you mean 'dim'?"),
+    "plug-in": (("--with", "dual"), "unknown plug-in 'dual' - did you mean 'dualper'?"),
+    "plug-in twice": (("--with", "dualper", "--with", "dualper"), "given twice"),
+    "protocol": (("--protocol", "papr"), "unknown protocol 'papr' - did you mean 'paper'?"),
+    "device": (("--device", "gpu"), "unknown device 'gpu'"),
+    "no such GPU": (("--device", "cuda:99"), "no GPU 'cuda:99' is usable here"),
+    "rounds": (("--rounds", "0"), "rounds=0"),
+    "seed": (("--seed", "-1"), "seed=-1"),
+    "participation 0": (("--participation", "0"), "participation=0"),
+    "participation 2": (("--participation", "2"), "participation=2"),
+    "participation nan": (("--participation", "nan"), "participation=nan"),
+    "dim": (("--set", "dim=0"), "dim=0"),
+    "dim too large": (("--set", "dim=1000000000000000"), "not enough memory"),
+    "dim far too large": (("--set", f"dim={10**30}"), "not enough memory"),
+    "lr": (("--set", "lr=abc"), "lr='abc'"),
+    "no value": (("--set", "lr"), "--set lr: write it as key=value"),
+    "no list": (("--set", "hidden=[64"), "--set hidden=[64: the value is not a number, a word or a list"),
+    "no date": (("--set", "lr=2021-99-99"), "--set lr=2021-99-99"),
+    "columns": (("--columns", "user"), "column"),
+    "min interactions": (("--min-interactions", "1000"), "lower --min-interactions"),
+    "k core": (("--k-core", "1000"), "lower --k-core"),
+    "config": (("--config", "gone.yaml"), "gone.yaml: cannot be read (No such file or directory)"),
+    "resume what is no run": (("--resume", "."), "is not a run folder"),
+    "resume nothing": (("--resume", "gone"), "gone: is not a run folder"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_options_are_refused_and_nothing_is_written(refused, tmp_path, ratings, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    options, says = BAD[case]
+    if "--resume" not in options:
+        options = ("--out", "new/run", *options)
+        options = options if {"--data", "--config"} & set(options) else ("--data", ratings, *options)
+    assert says in refused("train", *options)
+    assert [path.name for path in tmp_path.iterdir()] == [ratings.name]
+
+
+BAD_FILES = {
+    "empty": ("", "empty"),
+    "only a header": ("user,item\n", ""),
+    "missing column": ("user,thing\na,b\n", "item"),
+    "blank id": ("user,item\na,1\n,2\n", "line 3, column 'user'"),
+    "nan id": ("user,item\na,1\nb,NaN\n", "line 3, column 'item'"),
+    "bad time": ("user,item,timestamp\na,1,7\na,2,soon\n", "line 3, column 'timestamp'"),
+    "wrong separator": ("user|item|timestamp\na|1|7\n", ""),
+    "short histories": ("user,item\na,1\na,2\nb,1\n", "3 distinct items"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_are_refused_and_nothing_is_written(refused, tmp_path, case):
+    text, says = BAD_FILES[case]
+    data = tmp_path / "data.csv"
+    data.write_text(text)
+    said = refused("train", "--data", data, "--out", tmp_path / "run")
+    assert says in said
+    assert "data.csv" in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("option", [("--seed", 1), ("ials",), ("--out", "x"), ("--config", "x"), ("--set", "dim=3")])
+def test_resume_takes_no_other_options(refused, tmp_path, option):
+    assert "leave out the other options" in refused("train", "--resume", tmp_path, *option)
+
+
+def test_a_place_that_is_taken(refused, federec, tmp_path, ratings):
+    options = ("train", "popularity", "--data", ratings, "--out")
+    federec(*options, tmp_path / "run")
+    assert "holds a finished run already; choose another --out" in refused(*options, tmp_path / "run")
+    assert "exists and is not a run folder" in refused(*options, ratings)
+    assert "ratings.csv/run: cannot be written (Not a directory)" in refused(*options, ratings / "run")
+    assert "File name too long" in refused(*options, tmp_path / ("x" * 300))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_place_that_may_not_be_written(refused, federec, tmp_path, ratings):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    options = ("train", "popularity", "--data", ratings, "--out")
+    assert "run: cannot be written (Permission denied)" in refused(*options, tmp_path / "closed" / "run")
+    federec(*options, tmp_path / "run")
+    (tmp_path / "run").chmod(0)
+    assert "Permission denied" in refused("recommend", tmp_path / "run", "--user", "u1")
+    assert "Permission denied" in refused("compare", tmp_path / "run")
+    (tmp_path / "run").chmod(0o700)
+
+
+def test_data_that_changed(refused, federec, tmp_path, ratings):
+    federec("train", "popularity", "--data", ratings, "--out", tmp_path / "run")
+    ratings.write_text(ratings.read_text() + "u1,i999,99\n")
+    assert "has changed since" in refused("recommend", tmp_path / "run", "--user", "u1")
+    shutil.move(ratings, tmp_path / "elsewhere.csv")
+    assert "ratings.csv: no such file" in refused("recommend", tmp_path / "run", "--user", "u1")
+
+
+def test_a_broken_configuration_is_named(refused, tmp_path):
+    (tmp_path / "c.yaml").write_text("method: pfedrec\nrounds: [")
+    said = refused("train", "--config", tmp_path / "c.yaml", "--out", tmp_path / "run")
+    assert "c.yaml, line 2, column 10: is not valid YAML" in said
+    assert not (tmp_path / "run").exists()
