@@ -54,8 +54,11 @@ def contents(state):
     return flat
 
 
-def plain_mean(method, seen, devices):
-    """The mean, or the sum, of what the devices sent, every device written out in full."""
+def plain_mean(method, seen, devices, shared):
+    """The mean, or the sum, of what the devices sent (or the server made of it), every device written out in full."""
+    made = [made_of(method, user, *one, shared) for user, one in seen.items()]
+    if made[0] is not None:
+        return {name: torch.stack([one[name] for one in made]).mean(0) for name in made[0]}
     mean = {}
     for name, param in method.sends().items():
         if not all(f"sent {name}" in learned for _, learned in seen.values()):
@@ -68,6 +71,14 @@ def plain_mean(method, seen, devices):
             full.append(sent)
         mean[name] = torch.stack(full).sum(0) / (1 if method.sums else len(full))
     return mean
+
+
+def made_of(method, user, drawn, learned, shared):
+    """What the server makes of one device's message."""
+    message = {name: learned[f"sent {name}"] for name in method.sends() if f"sent {name}" in learned}
+    message = {name: value if method.sends()[name].rows else value[None] for name, value in message.items()}
+    owner = torch.zeros_like(drawn["sent"])
+    return method.receive(torch.tensor([user]), drawn["sent"], owner, message, shared)
 
 
 def same(seen, expected):
@@ -111,7 +122,7 @@ def test_a_cohort_of_many_is_many_cohorts_of_one(device_method, devices, start):
             close(value, torch.stack([one[name][user] for user, one in single.items()]), name)
     memory = {name: value.clone() for name, value in start.server.items()}
     for name, value in device_method.server_step(
-        start.shared, plain_mean(device_method, alone, devices), memory
+        start.shared, plain_mean(device_method, alone, devices, start.shared), memory
     ).items():
         close(state.shared[name], value, name)
     for name, value in memory.items():

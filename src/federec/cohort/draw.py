@@ -51,13 +51,14 @@ class Devices:
 
     def history(self, users: Tensor) -> History:
         """What the users have trained on."""
-        return History(_ragged(self.ptr, self.train, users, 0), self.ptr[users + 1] - self.ptr[users])
+        return History(users, _ragged(self.ptr, self.train, users, 0), self.ptr[users + 1] - self.ptr[users])
 
 
 @dataclass(frozen=True)
 class History:
     """A cohort's training interactions: row c holds device c's items, oldest first, padded on the right."""
 
+    users: Tensor
     items: Tensor
     counts: Tensor
 

@@ -12,6 +12,8 @@ from torch import Tensor
 
 ITEMS = -1
 """In a shape: the number of items."""
+USERS = -2
+"""In the shape of a shared parameter: the number of devices. The server keeps something for each of them."""
 
 Params = dict[str, Tensor]
 """Name -> tensor. Private parameters and layers have a leading device dimension; item rows come gathered for the
@@ -26,7 +28,8 @@ class Param:
     """What a parameter is before it has values."""
 
     shape: tuple[int, ...]
-    """Of one device's copy; of one row, for an item table. `ITEMS` stands for the number of items."""
+    """Of one device's copy; of one row, for an item table. `ITEMS` stands for the number of items, `USERS` of
+    devices."""
     init: Literal["normal", "uniform", "zeros"] = "normal"
     scale: float = 1.0
     """Standard deviation of `normal`, bound of `uniform`."""
@@ -35,13 +38,13 @@ class Param:
     adam: bool = False
     """Stepped by Adam with moments of its own, kept from round to round; by SGD otherwise."""
 
-    def sized(self, n_items: int) -> tuple[int, ...]:
-        """The shape, where there are so many items."""
-        return tuple(n_items if size == ITEMS else size for size in self.shape)
+    def sized(self, n_items: int, devices: int = 0) -> tuple[int, ...]:
+        """The shape, where there are so many items and devices."""
+        return tuple({ITEMS: n_items, USERS: devices}.get(size, size) for size in self.shape)
 
-    def start(self, n_items: int, generator: torch.Generator) -> Tensor:
+    def start(self, n_items: int, generator: torch.Generator, devices: int = 0) -> Tensor:
         """First values: an item table, or the one copy that all devices begin with."""
-        shape = (n_items, *self.sized(n_items)) if self.rows else self.sized(n_items)
+        shape = (n_items,) * self.rows + self.sized(n_items, devices)
         if self.init == "normal":
             return torch.randn(shape, generator=generator) * self.scale
         if self.init == "uniform":

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from federec.cohort.layers import Params
+
 
 def sgd_(value: Tensor, gradient: Tensor, lr: float | Tensor) -> None:
     """value -= lr * gradient, in place."""
@@ -36,3 +38,19 @@ class Adam:
         unbiased_m = m / (1 - self.beta1**steps)
         unbiased_v = v / (1 - self.beta2**steps)
         value.sub_(lr * unbiased_m / (unbiased_v.sqrt() + self.eps))
+
+
+def server_moments(shared: Params) -> Params:
+    """Fresh moments for a server that steps its parameters by Adam: `NAME/m`, `NAME/v`, `NAME/t`."""
+    moments = {name: Adam.moments(value[None]) for name, value in shared.items()}
+    return {f"{name}/{part}": value for name, parts in moments.items() for part, value in parts.items()}
+
+
+def server_adam(shared: Params, gradients: Params, memory: Params, lr: float) -> Params:
+    """New parameters after one step of Adam on those that have a gradient; moments change in place."""
+    new = dict(shared)
+    for name, gradient in gradients.items():
+        new[name] = shared[name].clone()
+        m, v, t = (memory[f"{name}/{part}"] for part in "mvt")
+        Adam().step_(new[name][None], gradient[None], m, v, t, lr)
+    return new

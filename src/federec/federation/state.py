@@ -29,7 +29,7 @@ class State:
     def start(method: DeviceMethod, n_items: int, devices: int, seed: int, place: torch.device | str = "cpu") -> State:
         """First values, a function of the seed alone; all devices start alike."""
         generator = torch.Generator().manual_seed(seed)
-        shared = {name: p.start(n_items, generator).to(place) for name, p in method.shared().items()}
+        shared = {name: p.start(n_items, generator, devices).to(place) for name, p in method.shared().items()}
         state = State(shared, server=method.server_start(shared))
         for name, param in method.private().items():
             value = param.start(n_items, generator).to(place)

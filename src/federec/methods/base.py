@@ -34,6 +34,8 @@ class Method(Settings):
     paper: ClassVar[str] = ""
     """Where it comes from."""
     default_rounds: ClassVar[int] = 100
+    default_participation: ClassVar[float] = 1.0
+    """Share of the devices in a round, where the run does not say."""
     plugins: ClassVar[tuple[str, ...]] = ()
     """Names of the plug-ins on it, in the order they were put on."""
 
@@ -53,6 +55,9 @@ class DeviceMethod(Method):
     """The server works with the sum of what the devices send; with their mean otherwise."""
     closed_form: ClassVar[bool] = False
     """Devices solve for their parameters, so there are no steps that a plug-in could change."""
+
+    refuses: ClassVar[Mapping[str, str]] = {}
+    """Plug-ins that make no sense on this method, with the reason."""
 
     batch: PositiveInt = 256
     """Samples in a device's batch."""
@@ -96,6 +101,11 @@ class DeviceMethod(Method):
 
     def download_bytes(self, cohort: Cohort) -> Tensor | None:
         """Bytes each device receives, [C]. None: the rows and layers that its message changes."""
+        return None
+
+    def receive(self, users: Tensor, ids: Tensor, owner: Tensor, message: Params, shared: Params) -> Params | None:
+        """What the server makes of a cohort's messages before it adds them up with others, summed over the cohort; rows
+        r of the message are item ids[r] of users[owner[r]]. None: the messages themselves."""
         return None
 
     def server_start(self, shared: Params) -> Params:

@@ -33,6 +33,8 @@ def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
         if plugin.changes_steps and method.closed_form:
             reason = "its devices solve in closed form and take no steps"
             raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {reason}")
+        if plugin.plugin in method.refuses:
+            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {method.refuses[plugin.plugin]}")
         if plugin.plugin in method.plugins:
             raise UserError(f"plug-in '{plugin.plugin}' is given twice")
         facts = {
