@@ -67,9 +67,9 @@ def _figure(title: str, rounds: list[int], series: Mapping[str, Sequence[float |
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers, at most seven, from at most `low` and 0 to at least `high`."""
+    """Round numbers, at most seven, from at most `low` and 0 to `high` or just about."""
     low = min(low, 0.0)
     high = high if high > low else low + 1.0
     step = 10.0 ** math.floor(math.log10((high - low) / 5))
-    step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (factor * step) <= 5)
-    return [number * step for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
+    step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (factor * step) < 5.01)
+    return [number * step for number in range(math.floor(low / step), math.ceil(high / step - 0.01) + 1)]

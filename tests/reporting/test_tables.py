@@ -1,0 +1,115 @@
+import copy
+import re
+
+import pytest
+
+from federec.reporting.tables import compare_table, facts_table, items_table, run_table
+from federec.runtimes.run import Recommendation
+
+
+def result(method="pfedrec", protocol="clean", seed=0, value=0.5, data="tastes", sha="a" * 64, users=9, **config):
+    metrics = {"hr@10": value, "ndcg@10": value / 2, "mrr@10": value / 4}
+    kinds = dict.fromkeys(("sampled", "full", "sampled_light", "full_light"), metrics)
+    settings = {"lr": 0.1, "dim": 32} | config.pop("settings", {})
+    made = {
+        "method": method,
+        "plugins": config.pop("plugins", []),
+        "protocol": protocol,
+        "seed": seed,
+        "rounds": config.pop("rounds", 10),
+        "best_round": 1,
+        "data": {"name": data, "users": users, "items": 9, "interactions": 99, "sha256": sha},
+        "valid": kinds,
+        "test": kinds,
+        "views": {},
+        "seconds": {"total": 1.0, "per_round": 0.25},
+        "communication": {"up_bytes_per_device_round": config.pop("up", 1500.0)},
+        "config": {"settings": settings, "participation": 1.0, "device": "cpu"} | config,
+    }
+    return copy.deepcopy(made)
+
+
+@pytest.fixture
+def rows(capsys):
+    """The table of these runs: its header and its rows as words, the lines of deviations apart."""
+
+    def show(*results):
+        compare_table(list(results))
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+        rule = next(i for i, line in enumerate(lines) if "──" in line)
+        return lines[:rule], [line.split() for line in lines[rule + 1 :]]
+
+    return show
+
+
+def test_seeds_are_averaged(rows):
+    _, body = rows(result(seed=0, value=0.5), result(seed=1, value=0.6), result(seed=2, value=0.7))
+    assert body == [
+        ["tastes", "pfedrec", "3", "0.6000", "0.3000", "0.6000", "0.3000", "0.25", "1.5"],
+        ["±.1000", "±.0500", "±.1000", "±.0500"],
+    ]
+
+
+def test_a_seed_that_comes_twice_counts_once(rows):
+    _, body = rows(result(seed=0), result(seed=0))
+    assert body == [["tastes", "pfedrec", "1", "0.5000", "0.2500", "0.5000", "0.2500", "0.25", "1.5"]]
+
+
+def test_protocols_have_columns_of_their_own(rows):
+    header, body = rows(result(value=0.2), result(value=0.8, protocol="paper"), result("ials", value=0.4, up=None))
+    assert [line.split() for line in header] == [
+        ["clean"] * 4 + ["paper"] * 4,
+        ["clean", *["sampled"] * 2, *["full"] * 2, "paper", *["sampled"] * 2, *["full"] * 2, "s", "a", "kB"],
+        ["data", "method", *["seeds", *["hr@10", "ndcg@10"] * 2] * 2, "round", "up"],
+    ]
+    assert body[0][2:12] == ["1", *["0.2000", "0.1000"] * 2, "1", *["0.8000", "0.4000"] * 2]
+    assert body[1] == ["tastes", "ials", "1", "0.4000", "0.2000", "0.4000", "0.2000", "0.25"]
+    assert max(map(len, header)) <= 120
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        ({"settings": {"lr": 0.1}}, {"settings": {"lr": 0.2}}, ("lr=0.1", "lr=0.2")),
+        ({"rounds": 5}, {"rounds": 9}, ("rounds=5", "rounds=9")),
+        ({"participation": 0.5}, {"participation": 1.0}, ("participation=0.5", "participation=1.0")),
+        ({"k_core": 5, "users": 4}, {}, ("k_core=5", "k_core=default")),
+        ({"device": "cuda"}, {}, ("device=cuda", "device=cpu")),
+        ({"plugins": ["dualper"]}, {}, ("pfedrec+dualper", "pfedrec")),
+    ],
+)
+def test_runs_that_differ_have_rows_that_say_so(rows, one, other, says):
+    _, body = rows(result(seed=0, **one), result(seed=1, **other))
+    assert len(body) == 2
+    assert all(word in row for word, row in zip(says, body, strict=True))
+    assert all("±" not in word for row in body for word in row)
+
+
+@pytest.mark.parametrize("other", [{"data": "ml-100k"}, {"sha": "b" * 64}, {"users": 8}])
+def test_different_data_is_never_averaged(rows, other):
+    _, body = rows(result(seed=0), result(seed=1, **other))
+    assert [row[-7] for row in body] == ["1", "1"]
+    if "sha" in other:
+        assert [row[1] for row in body] == ["aaaaaaaa", "bbbbbbbb"]
+
+
+def test_names_are_shown_as_they_are(capsys):
+    run_table(result(data="[b]:smile:.csv"))
+    items_table([Recommendation("[/i]", 1.0, "Heat [1995]")], titles=True)
+    facts_table({"some_name": "[x]", "nothing": None, "many": 12345, "parts": {"a": [1, 2]}})
+    said = capsys.readouterr().out
+    for words in ("[b]:smile:.csv", "[/i]", "Heat [1995]", "[x]", "none", "12,345", "a 1 .. 2"):
+        assert words in said
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_line_is_wider_than_the_terminal(monkeypatch, capsys, width):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    both = [result(seed=seed, protocol=p, settings={"lr": 0.1 * seed}) for seed in (1, 2) for p in ("clean", "paper")]
+    compare_table(both)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum("──" in line for line in lines) == (1 if width == 120 else 2)
+    assert sum(line.count("0.5000") for line in lines) == 8, "no number is broken"
