@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from federec.errors import UserError as UserError
     from federec.methods.ease import EASE as EASE
     from federec.methods.fedmf import FedMF as FedMF
+    from federec.methods.fedncf import FedNCF as FedNCF
+    from federec.methods.fedrecgel import FedRecGEL as FedRecGEL
+    from federec.methods.fedrecon import FedRecon as FedRecon
     from federec.methods.ials import IALS as IALS
     from federec.methods.local_only import LocalOnly as LocalOnly
     from federec.methods.mf import MF as MF
@@ -39,6 +42,9 @@ _HOMES = {
     "UserError": "errors",
     "EASE": "methods.ease",
     "FedMF": "methods.fedmf",
+    "FedNCF": "methods.fedncf",
+    "FedRecGEL": "methods.fedrecgel",
+    "FedRecon": "methods.fedrecon",
     "IALS": "methods.ials",
     "LocalOnly": "methods.local_only",
     "MF": "methods.mf",

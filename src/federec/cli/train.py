@@ -31,7 +31,7 @@ def train(
     set_: list[str] | None = Option(
         None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
     ),
-    participation: float | None = Option(None, help="Share of devices in a round. [default: 1.0]"),
+    participation: float | None = Option(None, help="Share of devices in a round. [default: the method's own]"),
     device: str | None = Option(None, help="cpu or cuda. [default: cpu]"),
     columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid,timestamp=3."),
     min_interactions: int | None = Option(None, help="Leave out users with fewer rows."),
@@ -90,7 +90,7 @@ def _resolve(config: Path | None, given: dict[str, Any]) -> RunConfig:
         return RunConfig.checked(**given)
     base = RunConfig.read(config).model_dump(mode="json")
     if given.get("method", base["method"]) != base["method"]:
-        base |= {"plugins": (), "settings": {}, "rounds": None}
+        base |= {"plugins": (), "settings": {}, "rounds": None, "participation": None}
     if given.get("data", base["data"]) != base["data"]:
         base |= {"columns": {}, "min_interactions": None, "k_core": None}
     settings = base["settings"] | given.pop("settings", {})

@@ -6,6 +6,9 @@ from federec.errors import UserError, did_you_mean
 from federec.methods.base import Method
 from federec.methods.ease import EASE
 from federec.methods.fedmf import FedMF
+from federec.methods.fedncf import FedNCF
+from federec.methods.fedrecgel import FedRecGEL
+from federec.methods.fedrecon import FedRecon
 from federec.methods.ials import IALS
 from federec.methods.local_only import LocalOnly
 from federec.methods.mf import MF
@@ -15,7 +18,8 @@ from federec.methods.pfedrec import PFedRec
 from federec.methods.popularity import Popularity
 
 METHODS: dict[str, type[Method]] = {
-    m.name: m for m in (PFedRec, FedMF, Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF)
+    m.name: m
+    for m in (PFedRec, FedMF, FedNCF, FedRecon, FedRecGEL, Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF)
 }
 
 

@@ -1,0 +1,38 @@
+"""Sharpness-aware minimisation as a plug-in (FedRecGEL, Yu et al., WWW 2026): flat minima for what devices share and
+for what each keeps.
+
+    eps_G = rho_G g_G / |g_G|       G: the shared, the private parameters about to step; norm over the device's group
+    G steps along its gradient at the values with G moved by eps_G; both groups start from the same gradient g
+
+Which group a parameter belongs to is where the method declares it: a private item table is in the private group.
+Without radii nothing is computed that the method alone would not compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import NonNegativeFloat
+
+from federec.cohort.cohort import Step
+from federec.cohort.layers import Params
+from federec.cohort.sharpness import sharpness_aware
+from federec.plugins.base import Plugin
+
+
+class SAM(Plugin):
+    """Step along gradients taken uphill: seeks flat minima of the shared and of the private parameters."""
+
+    plugin: ClassVar[str] = "sam"
+
+    rho_shared: NonNegativeFloat = 0.02
+    """How far the shared parameters are moved uphill; 0 = not at all."""
+    rho_private: NonNegativeFloat = 0.02
+    """How far the private parameters are moved uphill; 0 = not at all."""
+
+    def gradient(self, step: Step, names: Sequence[str]) -> Params:
+        declared = self.shared()
+        shared = [name for name in names if name in declared]
+        private = [name for name in names if name not in declared]
+        return sharpness_aware(super().gradient, step, [(shared, self.rho_shared), (private, self.rho_private)])
