@@ -9,7 +9,7 @@ from typer import Argument
 
 
 def compare(
-    runs: list[Path] = Argument(..., help="Run folders."),
+    runs: list[Path] = Argument(..., readable=False, help="Run folders."),
 ) -> None:
     """One table of runs: seeds are averaged, protocols never share a column."""
     from federec.errors import UserError

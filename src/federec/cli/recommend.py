@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 
 def recommend(
-    run: Path = Argument(..., help="A run folder."),
+    run: Path = Argument(..., readable=False, help="A run folder."),
     user: str = Option(..., help="The user's id, as in the data."),
     k: int = Option(10, "-k", help="How many items."),
     titles: bool = Option(False, "--titles", help="Show titles, where the data has them."),

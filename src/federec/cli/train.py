@@ -26,7 +26,7 @@ def train(
     protocol: str | None = Option(None, help="How negatives are drawn: clean or paper. [default: clean]"),
     rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
     seed: int | None = Option(None, help="Of every random number. [default: 0]"),
-    out: Path | None = Option(None, help="Folder of the run. [default: a new one under runs/]"),
+    out: Path | None = Option(None, readable=False, help="Folder of the run. [default: a new one under runs/]"),
     with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
     set_: list[str] | None = Option(
         None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
@@ -36,8 +36,10 @@ def train(
     columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid,timestamp=3."),
     min_interactions: int | None = Option(None, help="Leave out users with fewer rows."),
     k_core: int | None = Option(None, help="Leave out users and items with fewer than k partners."),
-    config: Path | None = Option(None, help="Repeat the run of a config.yaml; other options change it."),
-    resume: Path | None = Option(None, help="Continue the unfinished run in this folder."),
+    config: Path | None = Option(
+        None, readable=False, help="Repeat the run of a config.yaml; other options change it."
+    ),
+    resume: Path | None = Option(None, readable=False, help="Continue the unfinished run in this folder."),
     quiet: bool = Option(False, "--quiet", "-q", help="No progress bar; for logs."),
 ) -> None:
     """Train a recommender and evaluate it honestly."""
