@@ -76,7 +76,7 @@ class Everything(DeviceMethod):
         return super().server_step(shared, memory, {})
 
 
-SMALL = {"dim": 4, "batch": 8, "epochs": 2, "item_lr_factor": 0.2}
+SMALL = {"dim": 4, "batch": 8, "epochs": 2, "item_lr_factor": 0.2, "item_lr": 2.0}
 
 
 def _small(name, plugins=(), **settings):

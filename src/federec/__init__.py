@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from federec.errors import UserError as UserError
     from federec.methods.ease import EASE as EASE
     from federec.methods.fedmf import FedMF as FedMF
+    from federec.methods.fedrap import FedRAP as FedRAP
     from federec.methods.fedncf import FedNCF as FedNCF
     from federec.methods.fedrecgel import FedRecGEL as FedRecGEL
     from federec.methods.fedrecon import FedRecon as FedRecon
@@ -42,6 +43,7 @@ _HOMES = {
     "UserError": "errors",
     "EASE": "methods.ease",
     "FedMF": "methods.fedmf",
+    "FedRAP": "methods.fedrap",
     "FedNCF": "methods.fedncf",
     "FedRecGEL": "methods.fedrecgel",
     "FedRecon": "methods.fedrecon",

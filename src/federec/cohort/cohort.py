@@ -6,7 +6,7 @@ autograd, no loop over devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -69,6 +69,17 @@ class Cohort:
             left = (sizes[:active, None] - start).clamp(max=batch)
             real = torch.arange(width.stop - start, device=slots.device) < left
             yield Step(self, active, slots[:active, width], labels[:active, width], real / left)
+
+    def passes(self, batch: int, epochs: int) -> Iterator[Iterable[Step]]:
+        """The batches of each epoch. Where one batch holds all samples it is the same in every epoch, whatever its
+        order: its rows then stay gathered from pass to pass, and are put back after the last."""
+        if self.samples.counts[0] > batch:
+            yield from (self.steps(batch, epoch) for epoch in range(epochs))
+            return
+        step = self.whole(batch)
+        step.resident = True
+        yield from [[step]] * epochs
+        step.close()
 
     def whole(self, chunk: int, epoch: int = 0) -> Step:
         """All samples as one batch; its loss is the sum of the means over chunks of the shuffled samples. An item that
@@ -148,8 +159,8 @@ class Step:
             self.cohort.losses.append(loss)
 
     def shrink(self, name: str, factor: Tensor) -> None:
-        """Multiply one parameter by a factor per active device [A]: an item table in all rows that the device holds this
-        round, not the batch's alone."""
+        """Multiply one parameter by a factor per active device [A]: an item table in all rows that the device holds in
+        the round, not the batch's alone."""
         if self.resident and name in self.cohort.tables:
             self.values()[name].mul_(factor[:, None, None])
             return
@@ -187,7 +198,8 @@ class Step:
 
     def close(self) -> None:
         """Put resident rows back into the tables: real ones in their order are the tables' rows in theirs."""
-        real = (self.weight > 0).flatten()
+        held = self.cohort.rows.counts(self.active)[:, None]
+        real = torch.arange(self.slots.shape[1], device=held.device) < held
         for name, rows in self._gathered.items():
-            self.cohort.tables[name].copy_(rows.flatten(0, 1)[real])
+            self.cohort.tables[name].copy_(rows[real])
         self._gathered.clear()

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
-import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -16,11 +15,8 @@ from federec.cohort.draw import History
 from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
 from federec.cohort.spectrum import effective_rank, singular_values
-from federec.cohort.spectrum import effective_rank, singular_values
 
 View = Literal["own", "global"]
-Notes = dict[str, float | list[float]]
-"""Figures of a round by name."""
 Notes = dict[str, float | list[float]]
 """Figures of a round by name."""
 
@@ -129,19 +125,6 @@ class DeviceMethod(Method):
     def score(self, p: Params) -> Tensor:
         """Logits [C, B] of the items whose rows p holds."""
         raise NotImplementedError(f"{type(self).__name__}.score")
-
-    def features(self, p: Params) -> Tensor:
-        """What the last layer of the score multiplies, [C, B, width]. By default the shared item rows side by side."""
-        return torch.cat([p[name] for name, param in self.shared().items() if param.rows], 2)
-
-    def inspect(self, shared: Params) -> Notes:
-        """What the server notes of its parameters after a round: how many dimensions its item tables use."""
-        notes: Notes = {}
-        for name, param in self.shared().items():
-            if param.rows and 1 < shared[name].shape[1] <= 512:
-                values = singular_values(shared[name])
-                notes |= {f"{name}: effective rank": effective_rank(values), f"{name}: spectrum": values.tolist()}
-        return notes
 
     def features(self, p: Params) -> Tensor:
         """What the last layer of the score multiplies, [C, B, width]. By default the shared item rows side by side."""

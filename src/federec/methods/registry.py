@@ -7,6 +7,7 @@ from federec.methods.base import Method
 from federec.methods.ease import EASE
 from federec.methods.fedmf import FedMF
 from federec.methods.fedncf import FedNCF
+from federec.methods.fedrap import FedRAP
 from federec.methods.fedrecgel import FedRecGEL
 from federec.methods.fedrecon import FedRecon
 from federec.methods.ials import IALS
@@ -19,7 +20,10 @@ from federec.methods.popularity import Popularity
 
 METHODS: dict[str, type[Method]] = {
     m.name: m
-    for m in (PFedRec, FedMF, FedNCF, FedRecon, FedRecGEL, Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF)
+    for m in (
+        *(PFedRec, FedMF, FedNCF, FedRAP, FedRecon, FedRecGEL),
+        *(Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF),
+    )
 }
 
 
