@@ -90,11 +90,11 @@ class Cohort:
         slots = self.rows.slots.gather(1, order).flatten()
         total = weight.new_zeros(len(self.rows)).scatter_add_(0, slots, weight.flatten())
         positive = weight * self.samples.labels.gather(1, order)
-        labels = torch.zeros_like(total).scatter_add_(0, slots, positive.flatten()) / total
+        labels = torch.zeros_like(total).scatter_add_(0, slots, positive.flatten()) / total.clamp(min=1e-12)
         rows = self.rows.counts(len(self))[:, None]  # a device's rows follow one another
         column = torch.arange(int(rows.max()), device=order.device)
         own = rows.cumsum(0) - rows + column.minimum(rows - 1)
-        return Step(self, len(self), own, labels[own], total[own] * (column < rows))
+        return Step(self, len(self), own, labels[own], total[own] * (column < rows), distinct=True)
 
 
 @dataclass
@@ -108,6 +108,8 @@ class Step:
     labels: Tensor
     weight: Tensor
     """[A, B] weight of each sample in its device's mean; 0 for padding."""
+    distinct: bool = False
+    """It holds no item of a device twice."""
     resident: bool = False
     """For distinct rows that are learned from again and again: they change in their gathered copies until `close`."""
     _gathered: Params = field(default_factory=dict)
@@ -146,7 +148,9 @@ class Step:
 
     def summed(self, name: str, gradient: Tensor) -> Tensor:
         """A parameter's whole gradient; for gathered item rows the sum over a row's occurrences, at each of them."""
-        return embedding(self.slots, self.scattered(name, gradient)) if name in self.cohort.tables else gradient
+        if self.distinct or name not in self.cohort.tables:
+            return gradient
+        return embedding(self.slots, self.scattered(name, gradient))
 
     def autograd(self, loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Each device's own gradient, from the sum of all devices' losses [A]."""

@@ -83,7 +83,7 @@ def hidden(p: Params, name: str, x: Tensor, depth: int, user: Tensor | None = No
         if user is not None and i == 0:
             own, weight = weight.split([user.shape[1], x.shape[2]], 1)
             bias = torch.baddbmm(bias, user[:, None], own)
-        x = torch.baddbmm(bias, x, weight).relu()
+        x = torch.baddbmm(bias, x, weight).relu_()
     return x
 
 

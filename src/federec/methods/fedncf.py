@@ -16,7 +16,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from federec.cohort.cohort import Step
-from federec.cohort.layers import Param, Params, item_rows, mlp, mlp_params
+from federec.cohort.layers import Param, Params, hidden, item_rows, mlp, mlp_params
 from federec.methods.base import DeviceMethod
 
 
@@ -45,6 +45,9 @@ class FedNCF(DeviceMethod):
 
     def score(self, p: Params) -> Tensor:
         return mlp(p, "mlp", p["items"], p["user"])
+
+    def features(self, p: Params) -> Tensor:
+        return hidden(p, "mlp", p["items"], len(self.hidden), p["user"])
 
     def step(self, step: Step) -> None:
         layers = [name for name in step.cohort.params if name.startswith("mlp.")]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
+import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
@@ -70,8 +71,12 @@ class FedRecGEL(DeviceMethod):
 
     def score(self, p: Params) -> Tensor:
         product, network = p["out.0.weight"][:, :, 0].split([self.dim, self.hidden[-1]], 1)
-        features = hidden(p, "mlp", p["items_mlp"], len(self.hidden), p["user_mlp"])
-        return dot(product * p["user_gmf"], p["items_gmf"]) + dot(network, features) + p["out.0.bias"]
+        top = hidden(p, "mlp", p["items_mlp"], len(self.hidden), p["user_mlp"])
+        return dot(product * p["user_gmf"], p["items_gmf"]) + dot(network, top) + p["out.0.bias"]
+
+    def features(self, p: Params) -> Tensor:
+        top = hidden(p, "mlp", p["items_mlp"], len(self.hidden), p["user_mlp"])
+        return torch.cat([p["user_gmf"][:, None] * p["items_gmf"], top], 2)
 
     def fit(self, cohort: Cohort) -> None:
         for epoch in range(self.epochs):

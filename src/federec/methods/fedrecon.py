@@ -5,8 +5,8 @@
 Each round a device splits its samples at random into a support and a query half and
     (1)  starts from p_i = 0 and steps it on the support half, rows frozen;
     (2)  steps its rows on the query half, p_i frozen,
-and sends the change of its rows; the server adds their mean. A device needs no memory between rounds: one that has
-never taken part rebuilds its vector from the rows it receives, and so does every device before it ranks.
+and sends the change of its rows; the server adds their mean. What a device learned in earlier rounds does not matter:
+it keeps its vector only to rank with it until it rebuilds the next.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class FedRecon(DeviceMethod):
     def rebuild(self, cohort: Cohort) -> None:
         """The user vector from nothing."""
         cohort.params["user"].zero_()
+        support = list(cohort.steps(self.batch, half=0))  # frozen rows are gathered once for all passes
         for _ in range(self.passes):
-            for step in cohort.steps(self.batch, half=0):
+            for step in support:
                 self.descend(step, {"user": self.lr})
 
     def step(self, step: Step) -> None:
