@@ -144,6 +144,15 @@ def test_each_state_is_stored_once(tmp_path, data):
     assert names == {"model.json", "ranks.safetensors", *states}
 
 
+def test_the_best_state_of_a_loaded_checkpoint_does_not_move_with_the_newest(tmp_path, data):
+    fr.train(fr.FedMF(dim=4), data, rounds=1, out=tmp_path / "run")
+    point = RunFolder(tmp_path / "run").checkpoint()
+    assert point.best_after == point.round == 1
+    for value in (*point.state.shared.values(), *point.state.private.values()):
+        value.fill_(7.0)
+    assert not any((value == 7.0).any() for value in point.best.tensors().values())
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_that_may_not_be_read(unfinished, data):
     (unfinished / "rounds.jsonl").chmod(0)
