@@ -31,6 +31,9 @@ SHUFFLE = 1 << 40
 SELECTION = 2 << 40
 CANDIDATES = 3 << 40
 HOLDOUT = 4 << 40
+MATCHING = 5 << 40
+COVER = 6 << 40
+NOISE = 7 << 40
 
 # Rounds count from 1; what is drawn once per run uses round 0.
 ONCE = 0

@@ -58,7 +58,7 @@ def plain_mean(method, seen, devices, shared):
     """The mean, or the sum, of what the devices sent (or the server made of it), every device written out in full."""
     made = [made_of(method, user, *one, shared) for user, one in seen.items()]
     if made[0] is not None:
-        return {name: torch.stack([one[name] for one in made]).mean(0) for name in made[0]}
+        return {name: sum(one[name] for one in made) / (1 if method.sums else len(made)) for name in made[0]}
     mean = {}
     for name, param in method.sends().items():
         if not all(f"sent {name}" in learned for _, learned in seen.values()):

@@ -6,7 +6,8 @@ never on who else is in the cohort.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ class Devices:
     closed_ptr: Tensor
     gaps: Tensor
     """For the k-th closed item e_k of a device (sorted): e_k - k, the number of open items below it."""
+    ratings: Tensor | None = None
+    """Of the training interactions, where the data has them."""
 
     @staticmethod
     def of(split: Split, close_held_out: bool, device: torch.device | str = "cpu") -> Devices:
@@ -36,9 +39,9 @@ class Devices:
         def tensor(array: np.ndarray) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
 
-        return Devices(
-            split.data.n_items, tensor(split.ptr), tensor(split.train), tensor(closed_ptr), tensor(closed - rank)
-        )
+        ratings = None if split.data.ratings is None else torch.from_numpy(_ratings(split)).to(device)
+        history = tensor(split.ptr), tensor(split.train)
+        return Devices(split.data.n_items, *history, tensor(closed_ptr), tensor(closed - rank), ratings)
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
@@ -51,7 +54,13 @@ class Devices:
 
     def history(self, users: Tensor) -> History:
         """What the users have trained on."""
-        return History(users, _ragged(self.ptr, self.train, users, 0), self.ptr[users + 1] - self.ptr[users])
+        return History(users, _ragged(self.ptr, self.train, users, 0), self.ptr[users + 1] - self.ptr[users], self)
+
+    @cached_property
+    def pairs(self) -> Tensor:
+        """item * devices + user of every training interaction, sorted: who has an item, item after item."""
+        owner = torch.repeat_interleave(torch.arange(len(self), device=self.ptr.device), self.ptr.diff())
+        return (self.train * len(self) + owner).sort().values
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class History:
     users: Tensor
     items: Tensor
     counts: Tensor
+    everyone: Devices = field(repr=False)
 
     @property
     def real(self) -> Tensor:
@@ -71,6 +81,28 @@ class History:
     def age(self) -> Tensor:
         """[C, L]: how many newer items the device has; 0 for its newest."""
         return self.counts[:, None] - 1 - torch.arange(self.items.shape[1], device=self.items.device)
+
+    @property
+    def ratings(self) -> Tensor:
+        """[C, L] ratings of the items."""
+        everyone = self.everyone
+        assert everyone.ratings is not None
+        return _ragged(everyone.ptr, everyone.ratings, self.users, 0)
+
+    def peers(self, most: int) -> Tensor:
+        """[C, L, most]: other users who have the item too, -1 where there are no more. Of many, a window of the list
+        of those users, begun at random: a pure function of (user, item)."""
+        devices, pairs = len(self.everyone), self.everyone.pairs
+        first = torch.searchsorted(pairs, self.items * devices)
+        others = torch.searchsorted(pairs, (self.items + 1) * devices) - first - 1
+        own = torch.searchsorted(pairs, self.items * devices + self.users[:, None]) - first
+        key = streams.keys(0, streams.ONCE, self.users)[:, None]
+        begin = streams.below(streams.bits(key, streams.MATCHING + self.items), others.clamp(min=1))
+        count = torch.arange(most, device=pairs.device)
+        at = (begin[:, :, None] + count) % others.clamp(min=1)[:, :, None]
+        at = at + (at >= own[:, :, None]).long() + first[:, :, None]  # past the user itself
+        there = self.real[:, :, None] & (count < others[:, :, None])
+        return torch.where(there, pairs[at.clamp(max=len(pairs) - 1)] % devices, -1)
 
 
 @dataclass(frozen=True)
@@ -97,6 +129,17 @@ class Samples:
             key = key.sort(dim=1).values
         order: Tensor = key.bitwise_and_(0x7FFF_FFFF).clamp_(max=len(position) - 1)
         return order
+
+
+def _ratings(split: Split) -> np.ndarray:
+    """Ratings in the order of `split.train`."""
+    data = split.data
+    assert data.ratings is not None
+    key = data.users.astype(np.int64) * data.n_items + data.items
+    order = np.argsort(key, kind="stable")
+    users = np.repeat(np.arange(data.n_users), np.diff(split.ptr))
+    ratings: np.ndarray = data.ratings[order][np.searchsorted(key[order], users * data.n_items + split.train)]
+    return np.ascontiguousarray(ratings, np.float32)
 
 
 def _ragged(ptr: Tensor, values: Tensor, rows: Tensor, fill: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,8 +23,12 @@ class Rows:
     """[C * n_items] row of each pair or -1; None where that would cost more than the samples themselves."""
 
     @staticmethod
-    def of(items: Tensor, counts: Tensor, n_items: int) -> Rows:
-        """Index the samples `items` [C, S], of which device c has the first `counts[c]`, at least one."""
+    def of(items: Tensor, counts: Tensor, n_items: int, others: Tensor | None = None) -> Rows:
+        """Index the samples `items` [C, S], of which device c has the first `counts[c]`, at least one; and the rows of
+        `others` [C, P], which no sample has a slot for."""
+        if others is not None:
+            every = Rows.of(torch.cat([others, items], 1), counts + others.shape[1], n_items)
+            return replace(every, slots=every.slots[:, others.shape[1] :])
         device = torch.arange(len(items), device=items.device)[:, None]
         real = torch.arange(items.shape[1], device=items.device) < counts[:, None]
         pairs = device * n_items + torch.where(real, items, items[:, :1])

@@ -76,7 +76,7 @@ def cohorts(
 def stack(method: DeviceMethod, state: State, devices: Devices, users: Tensor, seed: int, round_: int) -> Cohort:
     """One cohort; `users` sorted by falling number of samples."""
     samples = draw(devices, users, seed, round_, method.negatives)
-    rows = Rows.of(samples.items, samples.counts, devices.n_items)
+    rows = Rows.of(samples.items, samples.counts, devices.n_items, method.cover(users, samples, devices.n_items))
     tables, layers = method.fetch(state.shared, users, rows)
     for name, store in state.stores.items():
         tables[name] = store.take(users.tolist(), rows.owner, rows.ids)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from federec.cohort.cohort import Cohort, Step
-from federec.cohort.draw import History
+from federec.cohort.draw import Devices, History, Samples
 from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
 from federec.cohort.spectrum import effective_rank, singular_values
@@ -77,6 +77,13 @@ class DeviceMethod(Method):
     def sends(self) -> dict[str, Param]:
         """What a device sends: values per touched item (`rows`) or as a whole. By default the change of all shared."""
         return self.shared()
+
+    def cover(self, users: Tensor, samples: Samples, n_items: int) -> Tensor | None:
+        """[C, P] items whose rows a device fetches and sends besides those of its samples, to hide these among them."""
+        return None
+
+    def check(self, devices: Devices) -> None:
+        """Refuse data that the method cannot learn from, with a `UserError`."""
 
     def fetch(self, shared: Params, users: Tensor, rows: Rows) -> tuple[Params, Params]:
         """What the devices receive: rows [U, dim] for their item tables, their own copies [C, ...] of the layers."""

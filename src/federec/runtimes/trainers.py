@@ -111,6 +111,7 @@ class DeviceTrainer:
     ) -> None:
         self.method, self.seed, self.participation = method, seed, participation
         self.devices = Devices.of(split, protocol.close_held_out, place)
+        method.check(self.devices)
         self.evaluator = Evaluator(split, seed, place)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, place)
         self.place = place
