@@ -76,7 +76,7 @@ class Client:
         {"batch": 2048},
         {"batch": 16},
         {"batch": 2048, "norm": "l2"},
-        {"batch": 16, "norm": "nuclear"},
+        {"batch": 2048, "norm": "nuclear"},
         {"batch": 2048, "parts": "common"},
         {"batch": 16, "parts": "own"},
     ],
@@ -185,7 +185,7 @@ def test_senseless_settings_are_refused(settings):
 
 def test_learning_improves_on_the_start_on_tastes():
     split = leave_one_out(generate(users=200, items=300, interactions=8000))
-    fast = {"epochs": 1, "batch": 256, "item_lr": 1000.0, "own_lr_factor": 0.1, "round_decay": 1.0}
+    fast = {"lr": 0.1, "epochs": 1, "batch": 256, "item_lr": 1000.0, "own_lr_factor": 0.1, "round_decay": 1.0}
     worker = trainer(FedRAP(**fast), split, protocol("clean"), 0)
     idle = trainer(FedRAP(lr=0, item_lr=0, epochs=1), split, protocol("clean"), 0).play(1)
     played = [worker.play(round_) for round_ in range(1, 16)]

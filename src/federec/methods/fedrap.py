@@ -42,7 +42,7 @@ class FedRAP(DeviceMethod):
     """Width of an item row."""
     parts: Literal["both", "common", "own"] = "both"
     """Item rows in the score: C and D_i, or, as ablations, C alone or D_i alone."""
-    lr: NonNegativeFloat = 0.5
+    lr: NonNegativeFloat = 1e-4
     """Step of the private score layer u_i, b_i."""
     item_lr: NonNegativeFloat = 1000.0
     """Step of the rows of C and D_i: large, because the server divides by the number of devices."""
@@ -124,7 +124,7 @@ class FedRAP(DeviceMethod):
         """The norm of each device's rows [A, B, dim]."""
         if self.norm == "nuclear":  # the sum of singular values, from those of a dim x dim matrix
             squares: Tensor = torch.linalg.eigvalsh((rows * weight[:, :, None]).mT @ rows)
-            return squares.clamp(min=1e-12).sqrt().mean(1)
+            return (squares.clamp(min=0) + 1e-6).sqrt().mean(1)
         return ((rows.abs() if self.norm == "l1" else rows.square()).mean(2) * weight).sum(1)
 
     def derive(self, p: Params, step: Step, names: Sequence[str]) -> Params:

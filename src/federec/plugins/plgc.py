@@ -1,0 +1,136 @@
+"""PLGC - personalised local-global collaboration (arXiv 2508.19591) on any method with shared item rows.
+
+The paper's equations were not at hand. From its abstract: the forward pass mixes local and global embeddings by a
+weight that a neural-tangent-kernel rule sets, and a feature-wise contrastive loss keeps embedding dimensions from
+depending on one another. What follows is one reading of that; `mix` and `beta` replace or remove its parts.
+
+    e_ij = a_i l_ij + (1 - a_i) g_j         g_j: the server's row, frozen for the round;  l_ij: tuned, starts as g_j
+
+The kernel of a linear last layer over features h is K(j, k) = h_j . h_k + 1, and with residuals r = sigma(score) - y on
+the batch it removes the error at the speed
+    s(K) = r'K r / (r'r tr K),     r'K r = |sum r_j h_j|^2 + (sum r_j)^2,     tr K = sum |h_j|^2 + 1
+so that a_i = s_local / (s_local + s_global), its log-odds smoothed over steps and kept from round to round.
+
+    loss + beta sum_k (1 - X_kk)^2 + beta gamma sum_{k != l} X_kl^2          X = Z_l' Z_g / n
+with Z_l, Z_g the local and global rows of the batch's n distinct items, each dimension standardised over them.
+Gradients reach the local rows only. With mix=fixed, mix_weight=1 and beta=0 nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, NonNegativeFloat, model_validator
+from torch import Tensor
+
+from federec.cohort.cohort import Cohort, Step
+from federec.cohort.layers import SERVER, Param, Params
+from federec.errors import UserError
+from federec.methods.base import DeviceMethod
+from federec.plugins.base import Plugin
+
+ODDS = "plgc.odds"
+
+
+class PLGC(Plugin):
+    """Mix tuned and received item rows in the score; keep the dimensions of item rows from repeating one another."""
+
+    plugin: ClassVar[str] = "plgc"
+
+    mix: Literal["ntk", "fixed"] = "ntk"
+    """What sets the weight of a device's own rows: the kernel rule, or `mix_weight`."""
+    mix_weight: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Weight of a device's own rows where mix=fixed."""
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """How much of a weight's log-odds is kept at each step where mix=ntk."""
+    beta: NonNegativeFloat = 0.01
+    """Weight of the redundancy loss; 0 leaves it out."""
+    gamma: NonNegativeFloat = 0.1
+    """Weight, within it, of the correlations between different dimensions."""
+
+    @model_validator(mode="after")
+    def _has_rows(self) -> Self:
+        if not self.tables():
+            raise UserError(f"plug-in 'plgc' does not fit '{self.name}': its devices share no item rows")
+        return self
+
+    @property
+    def mixes(self) -> bool:
+        return self.mix == "ntk" or self.mix_weight < 1
+
+    def tables(self) -> list[str]:
+        """The item tables that are mixed."""
+        return [name for name, param in self.shared().items() if param.rows]
+
+    def private(self) -> dict[str, Param]:
+        return {**super().private(), **({ODDS: Param((), "zeros")} if self.mix == "ntk" else {})}
+
+    def fit(self, cohort: Cohort) -> None:
+        if self.mixes or self.beta:
+            cohort.tables |= {name + SERVER: cohort.tables[name].clone() for name in self.tables()}
+        super().fit(cohort)
+        if self.mix == "ntk":
+            cohort.notes["mixing weight"] = [cohort.params[ODDS].sigmoid()]
+
+    def score(self, p: Params) -> Tensor:
+        return super().score(self.mixed(p) if self.mixes else p)
+
+    def mixed(self, p: Params) -> Params:
+        """e = a l + (1 - a) g; where the server's new rows are ranked with, they are all there is."""
+        own = p[ODDS].sigmoid()[:, None, None] if self.mix == "ntk" else self.mix_weight
+        both = [name for name in self.tables() if name + SERVER in p]
+        return p | {name: p[name] * own + p[name + SERVER] * (1 - own) for name in both}
+
+    def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
+        if self.mix == "ntk":
+            self.weigh(step)
+        super().descend(step, {name: rate for name, rate in rates.items() if name != ODDS and SERVER not in name})
+
+    def weigh(self, step: Step) -> None:
+        """One step of the kernel rule; r'r is the same for both kernels."""
+        p, odds = step.values(), step.cohort.params[ODDS][: step.active]
+        samples = step.weight * step.sizes[:, None]  # 1, or more where an item stands for several samples
+        residual = (self.score(p).sigmoid() - step.labels) * samples
+        received = p | {name: p[name + SERVER] for name in self.tables()}
+        local, server = (_speed(self.features(rows), residual, samples).log() for rows in (p, received))
+        odds.lerp_(local - server, 1 - self.smoothing)
+
+    def derive(self, p: Params, step: Step, names: Sequence[str]) -> Params:
+        changed = self.mixes or self.beta
+        return DeviceMethod.derive(self, p, step, names) if changed else super().derive(p, step, names)
+
+    def loss(self, p: Params, step: Step) -> Tensor:
+        loss = super().loss(p, step)
+        if not self.beta:
+            return loss
+        once = _once(step)
+        return loss + self.beta * sum(_redundancy(p[n], p[n + SERVER], once, self.gamma) for n in self.tables())
+
+
+def _speed(features: Tensor, residual: Tensor, samples: Tensor) -> Tensor:
+    """r'K r / tr K on each device."""
+    removed = (residual[:, None] @ features).square().sum((1, 2)) + residual.sum(1).square()
+    return removed.clamp(min=1e-12) / ((features.square().sum(2) + 1) * samples).sum(1)
+
+
+def _once(step: Step) -> Tensor:
+    """[A, B] weights that count each distinct item of a device's batch once."""
+    real = (step.weight > 0).float()
+    times = real.new_zeros(len(step.cohort.rows)).scatter_add_(0, step.slots.flatten(), real.flatten())
+    return real / times[step.slots].clamp_(min=1)
+
+
+def _redundancy(local: Tensor, server: Tensor, once: Tensor, gamma: float) -> Tensor:
+    """How far the dimensions of local and server rows are from going together one by one, on each device."""
+    share = (once / once.sum(1, keepdim=True))[:, :, None]
+    local, server = (_standard(rows, share) for rows in (local, server))
+    correlation = (local * share).mT @ server
+    own = correlation.diagonal(dim1=1, dim2=2)
+    return (1 - own).square().sum(1) + gamma * (correlation.square().sum((1, 2)) - own.square().sum(1))
+
+
+def _standard(rows: Tensor, share: Tensor) -> Tensor:
+    """Each dimension with mean 0 and variance 1 over the items."""
+    rows = rows - (rows * share).sum(1, keepdim=True)
+    return rows / ((rows.square() * share).sum(1, keepdim=True) + 1e-6).sqrt()
