@@ -34,7 +34,10 @@ class FedRecGEL(DeviceMethod):
     name: ClassVar[str] = "fedrecgel"
     paper: ClassVar[str] = "Yu et al., Sharpness-Aware Minimization for Generalized Embedding Learning, WWW 2026"
     default_participation: ClassVar[float] = 0.1
-    refuses: ClassVar[Mapping[str, str]] = {"sam": "its gradients are sharpness-aware already"}
+    refuses: ClassVar[Mapping[str, str]] = {
+        "sam": "its gradients are sharpness-aware already",
+        "plgc": "its devices send gradients and have no item rows of their own to mix",
+    }
 
     dim: PositiveInt = 32
     """Width of the user vectors and item rows that are multiplied (GMF)."""
