@@ -31,9 +31,9 @@ class FedRecon(DeviceMethod):
     """Width of user vectors and item rows."""
     lr: NonNegativeFloat = 1.0
     """Step of the user vector while it is rebuilt."""
-    passes: PositiveInt = 10
+    passes: PositiveInt = 20
     """Passes over the support half that rebuild the user vector."""
-    item_lr_factor: NonNegativeFloat = 8.0
+    item_lr_factor: NonNegativeFloat = 3.0
     """Item step = items * factor: large, because the server divides by the number of devices."""
 
     def shared(self) -> dict[str, Param]:
