@@ -76,8 +76,11 @@ class Channel:
         """Bytes of the rows and layers that each device changes, [C]."""
         width = sum(rows.shape[1] for rows in update.rows.values())
         whole = sum(layer[0].numel() for layer in update.layers.values()) * VALUE_BYTES
-        by_row = update.counts * (ID_BYTES + VALUE_BYTES * width)
-        return by_row.clamp(max=self.n_items * width * VALUE_BYTES) + whole
+        return self.rows_bytes(update.counts, width) + whole
+
+    def rows_bytes(self, counts: Tensor, width: int) -> Tensor:
+        """Bytes of so many rows, with their items' codes or as a whole table."""
+        return (counts * (ID_BYTES + VALUE_BYTES * width)).clamp(max=self.n_items * width * VALUE_BYTES)
 
 
 def _bits(values: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -19,6 +20,24 @@ from federec.cohort.spectrum import effective_rank, singular_values
 View = Literal["own", "global"]
 Notes = dict[str, float | list[float]]
 """Figures of a round by name."""
+
+
+@dataclass(frozen=True)
+class LinearScore:
+    """A method whose score is sigma(w . v + b) and whose step is SGD: what a faster engine needs to know of it."""
+
+    table: str
+    """Shared item rows v."""
+    weight: str
+    """Private w."""
+    bias: str | None
+    """Private b, if any."""
+    rate: float
+    """Step of w and b."""
+    item_rate: float
+    """Step of v."""
+    alternate: bool
+    """v steps after w, with the new w; both step at once otherwise."""
 
 
 class Settings(BaseModel):
@@ -145,6 +164,10 @@ class DeviceMethod(Method):
                 values = singular_values(shared[name])
                 notes |= {f"{name}: effective rank": effective_rank(values), f"{name}: spectrum": values.tolist()}
         return notes
+
+    def linear_score(self, n_items: int) -> LinearScore | None:
+        """The method in the form that the fused engine runs; None where it has no such form."""
+        return None
 
     def step(self, step: Step) -> None:
         """Learn from one batch, on every device of the cohort at once."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Param, Params, dot, item_rows
-from federec.methods.base import DeviceMethod
+from federec.methods.base import DeviceMethod, LinearScore
 
 
 class FedMF(DeviceMethod):
@@ -40,5 +40,12 @@ class FedMF(DeviceMethod):
     def score(self, p: Params) -> Tensor:
         return dot(p["user"], p["items"])
 
+    def item_rate(self, n_items: int) -> float:
+        """Step of the item rows."""
+        return self.lr * n_items * self.item_lr_factor
+
+    def linear_score(self, n_items: int) -> LinearScore | None:
+        return LinearScore("items", "user", None, self.lr, self.item_rate(n_items), alternate=False)
+
     def step(self, step: Step) -> None:
-        self.descend(step, {"user": self.lr, "items": self.lr * step.n_items * self.item_lr_factor})
+        self.descend(step, {"user": self.lr, "items": self.item_rate(step.n_items)})

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Param, Params, hidden, item_rows, mlp, mlp_params
-from federec.methods.base import DeviceMethod, View
+from federec.methods.base import DeviceMethod, LinearScore, View
 
 
 class PFedRec(DeviceMethod):
@@ -48,7 +48,15 @@ class PFedRec(DeviceMethod):
     def features(self, p: Params) -> Tensor:
         return hidden(p, "score", p["items"], len(self.hidden))
 
+    def item_rate(self, n_items: int) -> float:
+        """eta'."""
+        return self.lr * n_items * self.item_lr_factor
+
+    def linear_score(self, n_items: int) -> LinearScore | None:
+        names = ("items", "score.0.weight", "score.0.bias")
+        return None if self.hidden else LinearScore(*names, self.lr, self.item_rate(n_items), alternate=True)
+
     def step(self, step: Step) -> None:
         score = [name for name in step.cohort.params if name.startswith("score.")]
         self.descend(step, dict.fromkeys(score, self.lr))
-        self.descend(step, {"items": self.lr * step.n_items * self.item_lr_factor})
+        self.descend(step, {"items": self.item_rate(step.n_items)})

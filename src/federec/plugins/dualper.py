@@ -8,13 +8,14 @@ A device ranks with its own tuned rows. On FedMF this is PFedRec with a bias-fre
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from torch import Tensor
 
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Param
-from federec.methods.base import View
+from federec.methods.base import LinearScore, View
 from federec.plugins.base import Plugin
 
 
@@ -30,6 +31,10 @@ class DualPer(Plugin):
     def private(self) -> dict[str, Param]:
         layers = {name: param for name, param in super().shared().items() if not param.rows}
         return {**super().private(), **layers}
+
+    def linear_score(self, n_items: int) -> LinearScore | None:
+        below = super(Plugin, self).linear_score(n_items)
+        return below and replace(below, alternate=True)
 
     def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
         score = {name: rate for name, rate in rates.items() if name not in step.cohort.tables}

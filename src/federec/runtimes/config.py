@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
@@ -45,6 +45,9 @@ class RunConfig(Settings):
     """Share of the devices that take part in a round; the method's default if not given."""
     device: str = "cpu"
     """Where tensors live: `cpu` or `cuda`."""
+
+    engine: Literal["auto", "torch", "fused"] = "auto"
+    """What plays rounds: `torch`, or `fused` kernels where the method has one; `auto` takes the faster."""
 
     @field_validator("protocol")
     @classmethod

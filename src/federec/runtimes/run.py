@@ -21,6 +21,9 @@ from federec.runtimes.config import RunConfig
 from federec.runtimes.folder import Checkpoint, Line, RunFolder
 from federec.runtimes.trainers import Trainer, trainer
 
+_LONG = 5e6
+"""Interactions times rounds from which kernels pay."""
+
 
 class Recommendation(NamedTuple):
     """One recommended item."""
@@ -129,4 +132,8 @@ def place_to_ask(config: RunConfig) -> str:
 def make_trainer(config: RunConfig, split: Split, place: str) -> Trainer:
     """The trainer that a configuration asks for."""
     method, rules = config.build(), protocol(config.protocol)
-    return trainer(method, split, rules, config.seed, config.participation or method.default_participation, place)
+    share = config.participation or method.default_participation
+    # Compiling a kernel takes some ten seconds, once: a short run is over before that.
+    short = len(split.train) * (config.rounds or 1) * share < _LONG
+    engine = "torch" if config.engine == "auto" and short else config.engine
+    return trainer(method, split, rules, config.seed, share, place, engine)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -18,16 +18,21 @@ from torch import Tensor
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
 from federec.data.split import Split
+from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
-from federec.federation.round import play, select
+from federec.federation.fused import FusedRound, fused_scores
+from federec.federation.round import RoundReport, play, select
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
 from federec.methods.base import DeviceMethod, Method, Notes
 from federec.methods.central import CentralMethod
 
 _USERS = 256  # scored at a time
+
+Engine = Literal["auto", "torch", "fused"]
+"""What plays rounds: stacked cohorts in torch, or a fused kernel where a method has one."""
 
 
 @dataclass
@@ -78,10 +83,14 @@ def trainer(
     seed: int,
     participation: float = 1.0,
     place: str = "cpu",
+    engine: Engine = "torch",
 ) -> Trainer:
     """The trainer for a kind of method."""
     if isinstance(method, DeviceMethod):
-        return DeviceTrainer(method, split, protocol, seed, participation, place)
+        fused = engine == "fused" or (engine == "auto" and fused_fits(method, split, place))
+        if fused and not fused_fits(method, split, place):
+            raise UserError(f"'{method.name}' as it is set has no fused engine on {place}; leave out --engine fused")
+        return DeviceTrainer(method, split, protocol, seed, participation, place, fused)
     assert isinstance(method, CentralMethod)
     return CentralTrainer(method, split, protocol, seed)
 
@@ -97,6 +106,15 @@ def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
     return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()})
 
 
+def _ignore(cohort: Cohort) -> None:
+    """Nothing to see in this cohort."""
+
+
+def fused_fits(method: DeviceMethod, split: Split, place: str) -> bool:
+    """Whether a kernel can play the method's rounds."""
+    return place == "cpu" and method.linear_score(split.data.n_items) is not None
+
+
 class DeviceTrainer:
     """Trains on devices, all simulated in this process."""
 
@@ -108,7 +126,9 @@ class DeviceTrainer:
         seed: int,
         participation: float,
         place: str,
+        fused: bool,
     ) -> None:
+        self.fused = fused
         self.method, self.seed, self.participation = method, seed, participation
         self.devices = Devices.of(split, protocol.close_held_out, place)
         method.check(self.devices)
@@ -119,20 +139,8 @@ class DeviceTrainer:
     def play(self, round_: int) -> Played:
         began = time.perf_counter()
         before = self.state.copy() if self.method.view == "own" else None
-        ranks = self.evaluator.sampled()
-        evaluating = 0.0
-
-        def observe(cohort: Cohort) -> None:
-            nonlocal evaluating
-            now = time.perf_counter()
-            ranks.add(cohort.users, partial(score_own, self.method, cohort, self.state))
-            evaluating += time.perf_counter() - now
-
-        users = self._select(round_)
-        if before is None:
-            report = play(self.method, self.state, self.devices, users, self.seed, round_)
-        else:
-            report = play(self.method, self.state, self.devices, users, self.seed, round_, observe)
+        ranks, users = self.evaluator.sampled(), self._select(round_)
+        report, evaluating = (self._fused if self.fused else self._stacked)(ranks, users, round_)
         now = time.perf_counter()
         for users in ranks.missing().split(_USERS):
             ranks.add(users, partial(self._score, self.state, users))
@@ -143,8 +151,32 @@ class DeviceTrainer:
         model = self.state if before is None else before
         return Played(model, valid, test, report.loss, report.up_bytes, report.down_bytes, seconds, report.notes)
 
+    def _stacked(self, ranks: Sampled, users: Tensor, round_: int) -> tuple[RoundReport, float]:
+        """Play a round in stacked cohorts; who ranks with rows tuned in it is ranked on the way, in so many seconds."""
+        evaluating = 0.0
+
+        def observe(cohort: Cohort) -> None:
+            nonlocal evaluating
+            now = time.perf_counter()
+            ranks.add(cohort.users, partial(score_own, self.method, cohort, self.state))
+            evaluating += time.perf_counter() - now
+
+        watch = observe if self.method.view == "own" else _ignore
+        return play(self.method, self.state, self.devices, users, self.seed, round_, watch), evaluating
+
+    def _fused(self, ranks: Sampled, users: Tensor, round_: int) -> tuple[RoundReport, float]:
+        """The same in one pass of a kernel, which scores as it goes."""
+        playing = FusedRound(self.method, self.state, self.devices, self.seed, round_)
+        if self.method.view == "own":
+            ranks.add(users, partial(playing.play, users))
+        else:
+            playing.play(users, users.new_zeros(len(users), 0))
+        return playing.finish(), 0.0
+
     def _score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
         """Scores with the server's rows."""
+        if self.fused:
+            return fused_scores(self.method, state, users, items)
         return score_global(self.method, state, users, items, self.devices)
 
     def _select(self, round_: int) -> Tensor:
@@ -159,9 +191,13 @@ class DeviceTrainer:
             views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
             neighbour = Neighbour()
 
+            if self.fused:
+                self._rank_own(model.copy(), round_, sampled, full)
+
             def observe(cohort: Cohort) -> None:
-                full.add(cohort.users, partial(score_own, method, cohort, state))
-                sampled.add(cohort.users, partial(score_own, method, cohort, state))
+                if not self.fused:
+                    full.add(cohort.users, partial(score_own, method, cohort, state))
+                    sampled.add(cohort.users, partial(score_own, method, cohort, state))
                 views["random"].add(cohort.users, partial(neighbour.score, method, cohort, state))
 
             play(method, state, self.devices, self._select(round_), self.seed, round_, observe)
@@ -172,6 +208,15 @@ class DeviceTrainer:
                 ranks.add(users, partial(self._score, state, users))
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
         return _review(sampled, full, compared if method.view == "own" else {})
+
+    def _rank_own(self, state: State, round_: int, sampled: Sampled, full: Full) -> None:
+        """Rank all items with the rows that devices tune in a round played by the kernel."""
+        playing = FusedRound(self.method, state, self.devices, self.seed, round_)
+        items = torch.arange(self.devices.n_items)
+        for users in self._select(round_).split(_USERS):
+            scores = playing.play(users, items.expand(len(users), -1))
+            for ranks in (sampled, full):
+                ranks.add(users, partial(scores.gather, 1))
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
         users = torch.tensor([user], device=self.place)

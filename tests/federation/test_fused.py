@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import torch
+
+from federec.cohort.draw import Devices
+from federec.evaluation.protocols import protocol
+from federec.federation.fused import FusedRound, fused_scores
+from federec.federation.round import play
+from federec.federation.state import State
+from federec.federation.views import score_global, score_own
+from federec.runtimes.trainers import DeviceTrainer
+
+CASES = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("pfedrec", ("dualper",))]
+
+
+@pytest.fixture(scope="module")
+def devices(split_of):
+    """Devices of many lengths, one of which has every item and draws no negatives."""
+    random = np.random.default_rng(4)
+    return Devices.of(split_of([random.permutation(60)[:n] for n in (60, 3, 4, 9, 30, 31, 12, 12, 50)], 60), True)
+
+
+def both(method, devices, rounds, users):
+    """States after some rounds in torch and fused, with the last reports and own scores of all items."""
+    items = torch.arange(devices.n_items)
+    stacked, fused = (State.start(method, devices.n_items, len(devices), 1) for _ in range(2))
+    for round_ in range(1, rounds + 1):
+        seen = torch.zeros(len(devices), devices.n_items)
+
+        def observe(cohort, seen=seen):
+            own = score_own(method, cohort, stacked, items.expand(len(cohort), -1))
+            seen[cohort.users] = own
+
+        slow = play(method, stacked, devices, users, 7, round_, observe)
+        playing = FusedRound(method, fused, devices, 7, round_)
+        scores = torch.cat([playing.play(part, items.expand(len(part), -1)) for part in users.split(4)])
+        quick = playing.finish()
+    return stacked, fused, slow, quick, seen[users], scores
+
+
+def close(actual, expected, tolerance):
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize(("rounds", "tolerance"), [(1, 1e-4), (3, 1e-3)])
+@pytest.mark.parametrize("users", [None, [1, 4, 0, 7, 8]], ids=["all", "some"])
+@pytest.mark.parametrize(("name", "plugins"), CASES, ids=["+".join((n, *p)) for n, p in CASES])
+def test_the_kernel_plays_the_same_round(small, devices, name, plugins, users, rounds, tolerance):
+    method = small(name, plugins)
+    users = torch.arange(len(devices)) if users is None else torch.tensor(users)
+    stacked, fused, slow, quick, own, scores = both(method, devices, rounds, users)
+    for part in ("shared", "private"):
+        for key, value in getattr(stacked, part).items():
+            close(getattr(fused, part)[key], value, tolerance)
+    close(scores, own, tolerance)
+    assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
+    assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+    ask = torch.arange(devices.n_items).expand(len(users), -1)
+    close(fused_scores(method, fused, users, ask), score_global(method, stacked, users, ask), tolerance)
+
+
+@pytest.mark.parametrize(("name", "plugins"), [("pfedrec", {"hidden": (4,)}), ("local-only", {}), ("ldp", {})])
+def test_what_has_no_linear_score_is_left_to_torch(small, name, plugins):
+    method = small("pfedrec", ("ldp",)) if name == "ldp" else small(name, **plugins)
+    assert method.linear_score(50) is None
+
+
+@pytest.mark.parametrize(("name", "plugins"), CASES[:3], ids=["+".join((n, *p)) for n, p in CASES[:3]])
+def test_trainers_agree_and_the_review_repeats_the_round(small, random_split, name, plugins):
+    split = random_split(users=60, items=150, least=6, most=40, seed=2)
+    method, rules = small(name, plugins), protocol("clean")
+    slow, quick = (DeviceTrainer(method, split, rules, 3, 0.7, "cpu", fused) for fused in (False, True))
+    for round_ in (1, 2):
+        expected, played = slow.play(round_), quick.play(round_)
+    for metric, value in expected.test["sampled"].items():
+        assert played.test["sampled"][metric] == pytest.approx(value, abs=0.02)  # one user more or less
+    review = quick.review(played.model, 2)
+    assert review.valid["sampled"] == played.valid["sampled"] and review.test["sampled"] == played.test["sampled"]
+    other = slow.review(expected.model, 2)
+    assert review.test["full"]["hr@20"] == pytest.approx(other.test["full"]["hr@20"], abs=0.02)

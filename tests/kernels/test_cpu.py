@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+import torch
+
+from federec import streams
+from federec.cohort.draw import Devices
+from federec.cohort.draw import draw as draw_stacked
+from federec.kernels.cpu import DIGIT, bits, draw, shuffled
+
+
+def test_bits_are_those_of_the_streams():
+    keys, draws = np.array([0, 1, -5, 2**62], np.int64), np.array([0, 3, 2**40 + 7, 2**41], np.int64)
+    expected = streams.bits(keys, draws).view(np.uint64)
+    assert [int(bits(np.uint64(k), np.uint64(d))) for k, d in zip(keys.view(np.uint64), draws, strict=True)] == [
+        int(x) for x in expected
+    ]
+
+
+@pytest.mark.parametrize("n_items", [40, 3000], ids=["listed", "bisected"])
+def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, n_items):
+    devices = Devices.of(random_split(users=9, items=n_items, least=4, most=30, seed=3), False)
+    users = devices.lengths(torch.arange(9), 4).argsort(descending=True)
+    samples = draw_stacked(devices, users, 5, 2, 4)
+    orders = [samples.order(epoch) for epoch in (0, 3)]
+    for row, user in enumerate(users.tolist()):
+        key = samples.key[row].numpy().view(np.uint64)
+        items, room = np.zeros(500, np.int32), np.zeros(n_items, np.int32)
+        gaps = devices.gaps[devices.closed_ptr[user] : devices.closed_ptr[user + 1]].numpy()
+        positives = devices.train[devices.ptr[user] : devices.ptr[user + 1]].numpy()
+        count = draw(positives, gaps, n_items, key, 4, items, room)
+        assert count == int(samples.counts[row])
+        assert items[:count].tolist() == samples.items[row, :count].tolist()
+        for epoch, order in zip((0, 3), orders, strict=True):
+            parts = [np.zeros(500, np.int32) for _ in range(4)]
+            shuffled(key, epoch, count, *parts, np.zeros(1 << DIGIT, np.int32))
+            assert parts[0][:count].tolist() == order[row, :count].tolist()
