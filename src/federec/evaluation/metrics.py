@@ -1,7 +1,9 @@
 """From ranks to metrics. One item is held out per user, so for a 0-based rank r and a cut-off K:
 
-HR@K = recall@K = [r < K]      precision@K = [r < K] / K
-NDCG@K = [r < K] / log2(r + 2)      MRR@K = MAP@K = [r < K] / (r + 1)
+    HR@K = recall@K = [r < K]      precision@K = [r < K] / K
+    NDCG@K = [r < K] / log2(r + 2)      MRR@K = MAP@K = [r < K] / (r + 1)
+
+A metric is the mean over users.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -82,7 +82,7 @@ class DeviceMethod(Method):
     """Samples in a device's batch."""
     negatives: NonNegativeInt = 4
     """Fresh negatives drawn for each positive, every round."""
-    epochs: PositiveInt = 1
+    epochs: Annotated[int, Field(ge=1, le=200)] = 1
     """Passes of a device over its samples in a round."""
 
     def shared(self) -> dict[str, Param]:

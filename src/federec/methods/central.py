@@ -34,8 +34,10 @@ class CentralMethod(Method):
 
 def history_matrix(split: Split, users: Tensor) -> Tensor:
     """[C, n_items] with 1 where a user's training history has the item; for a few users at a time."""
+    codes = users.numpy()
+    counts = split.ptr[codes + 1] - split.ptr[codes]
+    row = np.repeat(np.arange(len(codes)), counts)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(split.ptr[codes], counts)
     matrix = torch.zeros(len(users), split.data.n_items)
-    for row, user in enumerate(users.tolist()):
-        items = split.train[split.ptr[user] : split.ptr[user + 1]]
-        matrix[row, torch.from_numpy(items.astype(np.int64))] = 1.0
+    matrix[torch.from_numpy(row), torch.from_numpy(split.train[place].astype(np.int64))] = 1.0
     return matrix

@@ -20,7 +20,7 @@ from federec.cohort.layers import Params
 from federec.data.split import Split
 from federec.methods.central import CentralMethod
 
-_BLOCK = 200_000  # interactions solved for at a time
+_BLOCK = 20_000  # interactions solved for at a time
 
 
 class IALS(CentralMethod):

@@ -1,7 +1,4 @@
-"""Popularity: the same list for everybody.
-
-score_j = number of training interactions of item j
-"""
+"""Popularity: the same list for everybody, items by their number of training interactions."""
 
 from __future__ import annotations
 
