@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from federec.data.sets import load as load
     from federec.errors import UserError as UserError
     from federec.methods.ease import EASE as EASE
+    from federec.methods.fcf import FCF as FCF
+    from federec.methods.fedals import FedALS as FedALS
+    from federec.methods.fedease import FedEASE as FedEASE
     from federec.methods.fedmf import FedMF as FedMF
     from federec.methods.fedrap import FedRAP as FedRAP
     from federec.methods.fedncf import FedNCF as FedNCF
@@ -42,6 +45,9 @@ _HOMES = {
     "load": "data.sets",
     "UserError": "errors",
     "EASE": "methods.ease",
+    "FCF": "methods.fcf",
+    "FedALS": "methods.fedals",
+    "FedEASE": "methods.fedease",
     "FedMF": "methods.fedmf",
     "FedRAP": "methods.fedrap",
     "FedNCF": "methods.fedncf",

@@ -34,6 +34,7 @@ HOLDOUT = 4 << 40
 MATCHING = 5 << 40
 COVER = 6 << 40
 NOISE = 7 << 40
+LAPLACE = 8 << 40
 
 # Rounds count from 1; what is drawn once per run uses round 0.
 ONCE = 0

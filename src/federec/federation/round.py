@@ -64,9 +64,12 @@ def cohorts(
     lengths = devices.lengths(users, method.negatives).cpu().numpy()
     order = np.argsort(-lengths, kind="stable")
     lengths = lengths[order]
-    held = {**method.shared(), **method.private(), **method.sends()}
-    width = sum(param.sized(devices.n_items)[0] for param in held.values() if param.rows)
-    per_sample = _SAMPLE_BYTES + 8 * width
+    held = {**method.shared(), **method.private()}
+    width, sent = (
+        sum(param.sized(devices.n_items)[0] for param in params.values() if param.rows)
+        for params in (held, {name: param for name, param in method.sends().items() if name not in held})
+    )
+    per_sample = _SAMPLE_BYTES + 8 * (width + sent)
     per_device = 8 * devices.n_items + 16 * min(method.batch, int(lengths[0])) * width
     for part in plan(lengths, per_sample, per_device, memory):
         chunk = users[torch.from_numpy(order[part]).to(users.device)]

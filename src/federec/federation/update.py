@@ -102,8 +102,9 @@ class Mean:
     def add(self, update: Update) -> None:
         """Take in a cohort's updates."""
         for name, rows in update.rows.items():
-            total = self.total.setdefault(name, rows.new_zeros(self.n_items, rows.shape[1]))
-            total.scatter_add_(0, update.ids[:, None].expand_as(rows), rows)
+            if name not in self.total:
+                self.total[name] = rows.new_zeros(self.n_items, rows.shape[1])
+            self.total[name].scatter_add_(0, update.ids[:, None].expand_as(rows), rows)
         for name, layer in update.layers.items():
             part = layer.sum(0)
             self.total[name] = self.total[name] + part if name in self.total else part

@@ -5,6 +5,9 @@ from __future__ import annotations
 from federec.errors import UserError, did_you_mean
 from federec.methods.base import Method
 from federec.methods.ease import EASE
+from federec.methods.fcf import FCF
+from federec.methods.fedals import FedALS
+from federec.methods.fedease import FedEASE
 from federec.methods.fedmf import FedMF
 from federec.methods.fedncf import FedNCF
 from federec.methods.fedrap import FedRAP
@@ -22,6 +25,7 @@ METHODS: dict[str, type[Method]] = {
     m.name: m
     for m in (
         *(PFedRec, FedMF, FedNCF, FedRAP, FedRecon, FedRecGEL),
+        *(FedEASE, FedALS, FCF),
         *(Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF),
     )
 }

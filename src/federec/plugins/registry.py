@@ -12,10 +12,11 @@ from federec.methods.base import Method
 from federec.methods.registry import method_class
 from federec.plugins.base import Plugin, plug
 from federec.plugins.dualper import DualPer
+from federec.plugins.ldp import LDP
 from federec.plugins.plgc import PLGC
 from federec.plugins.sam import SAM
 
-PLUGINS: dict[str, type[Plugin]] = {p.plugin: p for p in (DualPer, SAM, PLGC)}
+PLUGINS: dict[str, type[Plugin]] = {p.plugin: p for p in (DualPer, SAM, PLGC, LDP)}
 
 
 def plugin_class(name: str) -> type[Plugin]:

@@ -1,0 +1,82 @@
+import pytest
+import torch
+
+from federec import streams
+from federec.cohort.draw import Devices
+from federec.errors import UserError
+from federec.federation.round import cohorts, play
+from federec.federation.state import State
+from federec.plugins.ldp import standard_laplace
+from federec.plugins.registry import build
+
+SMALL = {"dim": 4}
+BASES = {"pfedrec": SMALL, "fedmf": SMALL, "fedals": SMALL, "fedease": {}}
+
+
+def rounds(method, devices, count=2):
+    state = State.start(method, devices.n_items, len(devices), 1)
+    for round_ in range(1, count + 1):
+        play(method, state, devices, torch.arange(len(devices)), 1, round_)
+    return state
+
+
+def noise_of(devices, round_=1, seed=1, users=12, laplace=0.3):
+    """What the plug-in adds to the rows of PFedRec, by user and item."""
+    added = {}
+    plain, noisy = build("pfedrec", (), SMALL), build("pfedrec", ("ldp",), {**SMALL, "laplace": laplace})
+    state = State.start(plain, devices.n_items, len(devices), seed)
+    for cohort in cohorts(plain, state, devices, torch.arange(users), seed, round_):
+        sent = noisy.message(cohort, state.shared)["items"]  # nothing was learned: the message is noise alone
+        for row, (c, item) in enumerate(zip(cohort.rows.owner.tolist(), cohort.rows.ids.tolist(), strict=True)):
+            added[int(cohort.users[c]), item] = sent[row]
+    return added
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_without_noise_the_base_method_remains_bit_for_bit(name, random_split):
+    devices = Devices.of(random_split(), False)
+    plain = rounds(build(name, (), BASES[name]), devices).tensors()
+    silent = rounds(build(name, ("ldp",), {**BASES[name], "laplace": 0}), devices).tensors()
+    assert plain.keys() == silent.keys()
+    assert all(torch.equal(value, silent[key]) for key, value in plain.items())
+
+
+def test_noise_changes_what_the_server_gets_and_nothing_on_the_device(random_split):
+    devices = Devices.of(random_split(), False)
+    plain, noisy = (rounds(build("pfedrec", p, SMALL), devices, 1) for p in ((), ("ldp",)))
+    assert not torch.equal(plain.shared["items"], noisy.shared["items"])
+    assert all(torch.equal(value, noisy.private[name]) for name, value in plain.private.items())
+
+
+def test_noise_is_a_pure_function_of_seed_round_user_and_item(random_split):
+    devices = Devices.of(random_split(), False)
+    first, again, alone = noise_of(devices), noise_of(devices), noise_of(devices, users=3)
+    assert all(torch.equal(value, again[pair]) for pair, value in first.items())
+    assert all(torch.equal(value, first[pair]) for pair, value in alone.items())
+    for other in (noise_of(devices, round_=2), noise_of(devices, seed=2)):
+        shared = first.keys() & other.keys()
+        assert shared and not any(torch.equal(first[pair], other[pair]) for pair in shared)
+    assert len({float(value) for row in first.values() for value in row}) > 0.99 * 4 * len(first)
+
+
+def test_twice_the_scale_is_twice_the_noise(random_split):
+    devices = Devices.of(random_split(), False)
+    one, two = noise_of(devices, laplace=0.3), noise_of(devices, laplace=0.6)
+    assert all(torch.allclose(2 * one[pair], two[pair], atol=1e-5) for pair in one)
+
+
+def test_the_noise_is_laplaces():
+    """Mean 0, mean size 1, variance 2, P(|x| > 3) = exp(-3); never infinite."""
+    noise = standard_laplace(streams.bits(torch.tensor(5), torch.arange(400_000)))
+    assert noise.mean().abs() < 0.01
+    assert noise.abs().mean() == pytest.approx(1, abs=0.01)
+    assert noise.var() == pytest.approx(2, abs=0.04)
+    assert (noise.abs() > 3).float().mean() == pytest.approx(0.0498, abs=0.002)
+    edges = standard_laplace(torch.tensor([0, 1, -1, -2], dtype=torch.int64))  # all bits clear, all bits set
+    assert edges.tolist() == pytest.approx([0, 0, -16.6355, 16.6355], abs=1e-3)
+
+
+@pytest.mark.parametrize("scale", [-0.1, float("nan"), float("inf")])
+def test_a_senseless_scale_is_refused(scale):
+    with pytest.raises(UserError, match="setting laplace="):
+        build("pfedrec", ["ldp"], {"laplace": scale})
