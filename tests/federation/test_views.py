@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from federec.cohort.draw import Devices
+from federec.cohort.layers import SERVER
 from federec.federation.round import MEMORY, play
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
@@ -53,7 +54,9 @@ class Played:
             tuned = self.tuned.get((other, item))
             return tuned[name] if tuned else self.before.shared[name][item]
 
-        return self.score(user, row, self.params[user], self.before.shared)
+        tables = [name for name, param in self.method.shared().items() if param.rows]
+        received = {name + SERVER: self.before.shared[name] for name in tables}
+        return self.score(user, row, self.params[user] | received, self.before.shared)
 
 
 @pytest.fixture(scope="module")
