@@ -4,10 +4,12 @@ import torch
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.errors import UserError
+from federec.evaluation.protocols import protocol
 from federec.federation.round import cohorts, play
 from federec.federation.state import State
 from federec.plugins.ldp import standard_laplace
 from federec.plugins.registry import build
+from federec.runtimes.trainers import trainer
 
 SMALL = {"dim": 4}
 BASES = {"pfedrec": SMALL, "fedmf": SMALL, "fedals": SMALL, "fedease": {}}
@@ -80,3 +82,16 @@ def test_the_noise_is_laplaces():
 def test_a_senseless_scale_is_refused(scale):
     with pytest.raises(UserError, match="setting laplace="):
         build("pfedrec", ["ldp"], {"laplace": scale})
+
+
+@pytest.mark.parametrize("name", ["pfedrec", "fedmf"])
+def test_without_noise_a_run_is_that_of_the_base_method_whatever_engine_plays_it(name, random_split):
+    split = random_split(users=30, items=150, least=3, most=25)
+    plain, silent, noisy = (
+        trainer(build(name, plugins, settings), split, protocol("paper"), 1)
+        for plugins, settings in (((), {}), (("ldp",), {"laplace": 0}), (("ldp",), {"laplace": 0.5}))
+    )
+    results = [[worker.play(round_).test for round_ in (1, 2)] for worker in (plain, silent, noisy)]
+    assert results[0] == results[1]
+    assert all(torch.equal(value, silent.state.tensors()[key]) for key, value in plain.state.tensors().items())
+    assert not torch.equal(plain.state.shared["items"], noisy.state.shared["items"])
