@@ -121,18 +121,14 @@ def test_an_interruption_leaves_nothing(shop, tmp_path, monkeypatch):
     ],
 )
 def test_pip_fails(shop, tmp_path, monkeypatch, stderr, expected):
-    monkeypatch.setattr(
-        subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1, "", stderr)
-    )
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1, "", stderr))
     refused("ml-1m", expected)
     refused("ml-1m", r"or place the set yourself as .*ml-1m/ratings\.csv\.gz")
     assert left(tmp_path) == []
 
 
 def test_sets_that_cannot_be_fetched(shop, tmp_path):
-    refused(
-        "filmtrust", r"cannot be fetched; take ratings\.txt of FilmTrust .* as .*filmtrust/ratings\.csv\.gz"
-    )
+    refused("filmtrust", r"cannot be fetched; take ratings\.txt of FilmTrust .* as .*filmtrust/ratings\.csv\.gz")
     refused("tastes", "is built in, there is nothing to get")
     refused("ml1m", "did you mean 'ml-1m'")
     assert shop == []

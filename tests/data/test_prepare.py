@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from federec.data.prepare import Rows, prepare
 from federec.errors import UserError
 
-triples = st.lists(
-    st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40
-)
+triples = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40)
 
 
 def rows(given, timed=True):
@@ -52,9 +50,7 @@ def test_the_filter_counts_rows_once(given, least):
     counts = Counter(user for user, _, _ in given)
     kept = [row for row in given if counts[row[0]] >= least]
     if not kept:
-        with pytest.raises(
-            UserError, match=f"no user of 'made' has {least} rows .* lower --min-interactions"
-        ):
+        with pytest.raises(UserError, match=f"no user of 'made' has {least} rows .* lower --min-interactions"):
             prepare(rows(given), "made", min_interactions=least)
         return
     data = prepare(rows(given), "made", min_interactions=least)

@@ -24,10 +24,7 @@ def read(tmp_path, content, **options):
 
 def pairs(data):
     """Every interaction by its labels."""
-    return [
-        (data.user_ids[u], data.item_ids[i])
-        for u, i in zip(data.users.tolist(), data.items.tolist(), strict=True)
-    ]
+    return [(data.user_ids[u], data.item_ids[i]) for u, i in zip(data.users.tolist(), data.items.tolist(), strict=True)]
 
 
 def message(tmp_path, content, **options):
@@ -59,12 +56,8 @@ def test_separators(tmp_path, separator, header):
 identifiers = st.one_of(
     st.integers(-(2**63), 2**63 - 1).map(str),
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8),
-    st.sampled_from(
-        ["007", "-0", '5" disc', "a,b", "a;b", "a::b", "a\nb", "two  words", "ж", "東京", "\u2028"]
-    ),
-).filter(
-    lambda label: label.strip(" ") == label and label not in ("nan", "NaN", "NAN", "null", "NULL", "<NA>")
-)
+    st.sampled_from(["007", "-0", '5" disc', "a,b", "a;b", "a::b", "a\nb", "two  words", "ж", "東京", "\u2028"]),
+).filter(lambda label: label.strip(" ") == label and label not in ("nan", "NaN", "NAN", "null", "NULL", "<NA>"))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -144,9 +137,7 @@ def test_columns_by_position(tmp_path):
     where = {"user": "1", "item": "0", "timestamp": "3"}
     data = read(tmp_path, "10,20,x,30\n11,21,y,31\n", columns=where)
     assert pairs(data) == [(20, 10), (21, 11)] and data.times.tolist() == [30, 31] and data.ratings is None
-    assert (
-        len(read(tmp_path, "a,b,c,d\n10,20,x,30\n11,21,y,31\n", columns=where)) == 2
-    )  # passes over the header
+    assert len(read(tmp_path, "a,b,c,d\n10,20,x,30\n11,21,y,31\n", columns=where)) == 2  # passes over the header
 
 
 def test_headerless_with_two_columns_and_any_words(tmp_path):
@@ -426,11 +417,7 @@ pieces = st.sampled_from(
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.one_of(
-        st.lists(pieces, max_size=30).map(lambda parts: "".join(parts).encode()), st.binary(max_size=60)
-    )
-)
+@given(st.one_of(st.lists(pieces, max_size=30).map(lambda parts: "".join(parts).encode()), st.binary(max_size=60)))
 def test_whatever_the_file_holds_it_is_read_or_refused_in_one_line(tmp_path, raw):
     try:
         assert len(read(tmp_path, raw)) > 0

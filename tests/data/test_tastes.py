@@ -117,9 +117,7 @@ def test_other_sizes(users: int, items: int, rows: int) -> None:
     check_form(generate(users, items, rows), users, items, rows)
 
 
-@pytest.mark.parametrize(
-    ("users", "items", "rows"), [(0, 0, 0), (50, 200, 999), (50, 200, 5001), (50, 500, 2000)]
-)
+@pytest.mark.parametrize(("users", "items", "rows"), [(0, 0, 0), (50, 200, 999), (50, 200, 5001), (50, 500, 2000)])
 def test_sizes_that_do_not_fit_are_refused(users: int, items: int, rows: int) -> None:
     with pytest.raises(UserError, match=f"{rows} interactions do not suit {users} users and {items} items"):
         generate(users, items, rows)

@@ -108,7 +108,8 @@ def received(method: DeviceMethod, update: Update, users: Tensor, state: State) 
     made = method.receive(users, update.ids, owner, update.rows | update.layers, state.shared)
     if made is None:
         return update
-    return Update(update.ids[:0], torch.zeros_like(update.counts), {}, {name: sum_[None] for name, sum_ in made.items()})
+    summed = {name: total[None] for name, total in made.items()}
+    return Update(update.ids[:0], torch.zeros_like(update.counts), {}, summed)
 
 
 def keep_private(cohort: Cohort, state: State) -> None:

@@ -35,8 +35,8 @@ class Channel:
     """The way of an update to the server, and of the shared parameters to the devices. Counts the bytes.
 
     A device sends its item rows in the cheapest of three ways: `dense`, the whole table in the order of items; `rows`,
-    each row that is not all zeros, with its item's code; `values`, each such row as code, one bit a value and the values
-    that are not zero. A layer goes whole, or as bits and non-zero values. Zero means exactly zero: nothing is rounded.
+    each row that is not all zeros, with its item's code; `values`, each such row as code, one bit a value and the
+    values that are not zero. A layer goes whole, or as bits and non-zero values. Zero means exactly zero: nothing is rounded.
     """
 
     n_items: int
