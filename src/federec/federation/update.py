@@ -36,7 +36,8 @@ class Channel:
 
     A device sends its item rows in the cheapest of three ways: `dense`, the whole table in the order of items; `rows`,
     each row that is not all zeros, with its item's code; `values`, each such row as code, one bit a value and the
-    values that are not zero. A layer goes whole, or as bits and non-zero values. Zero means exactly zero: nothing is rounded.
+    values that are not zero. A layer goes whole, or as bits and non-zero values. Zero means exactly zero: nothing is
+    rounded.
     """
 
     n_items: int

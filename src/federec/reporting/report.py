@@ -57,7 +57,8 @@ def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
         f"<title>{name} on {escape(data['name'])}</title><style>{_STYLE}</style>"
         f"<h1>{name} on {escape(data['name'])}</h1><table>{rows}</table>{leak}"
         f"<h2>Test</h2>{_metrics(result['test'])}<h2>Validation</h2>{_metrics(result['valid'])}"
-        f"{_views(result['views'])}<h2>Rounds</h2>{svg_curves(history, result['best_round'])}</html>\n"
+        f"{_views(result['views'])}<h2>Rounds</h2>{svg_curves(history, result['best_round'])}"
+        f"{_notes(history, result['best_round'])}</html>\n"
     )
 
 
@@ -80,6 +81,18 @@ def _views(views: dict[str, dict[str, float]]) -> str:
     words = {"own": "its own, as tuned", "global": "the server's", "random": "another device's"}
     rows = [(words[view], metrics) for view, metrics in views.items()]
     return f"<h2>Test, by the item rows a device ranks with</h2>{_table(('hr@10', 'ndcg@10'), rows)}"
+
+
+def _notes(history: list[dict[str, Any]], best_round: int) -> str:
+    """What devices and server noted of themselves; of a list, its ends."""
+    lines = {"first": history[0], "chosen": history[best_round - 1], "last": history[-1]}
+    rows: dict[str, dict[str, float]] = {}
+    for when, line in lines.items():
+        for name, figure in line.get("notes", {}).items():
+            ends = {", first": figure[0], ", last": figure[-1]} if isinstance(figure, list) else {"": figure}
+            for end, value in ends.items():
+                rows.setdefault(name + end, {})[when] = value
+    return f"<h2>Notes, by round</h2>{_table(tuple(lines), list(rows.items()))}" if rows else ""
 
 
 def _table(columns: Any, rows: list[tuple[str, dict[str, float]]]) -> str:

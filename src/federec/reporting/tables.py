@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -134,13 +135,33 @@ def items_table(items: Iterable[Recommendation], titles: bool) -> None:
 
 def methods_table(methods: Iterable[type[Method]], plugins: Iterable[type[Plugin]]) -> None:
     """Methods and plug-ins by name."""
-    table = _table("method", "what it is", "from")
+    table = _table("method", "what it is", "shared", "private", "sent in a round", "from")
     for method in methods:
-        table.add_row(method.name, _first_line(method), method.paper)
+        table.add_row(method.name, _first_line(method), *_traffic(method()), method.paper)
     for plugin in plugins:
-        table.add_row(f"--with {plugin.plugin}", _first_line(plugin), "")
+        table.add_row(f"--with {plugin.plugin}", _first_line(plugin), "", "", "", "")
     _print(table)
     print("settings of one of them: federec methods NAME")
+
+
+def _traffic(method: Method) -> tuple[str, str, str]:
+    """Names of what is shared and private, and the bytes a device sends: per item it touched, and besides."""
+    from federec.cohort.layers import ITEMS
+    from federec.methods.base import DeviceMethod
+
+    if not isinstance(method, DeviceMethod):
+        return "every history", "nothing", "not federated"
+    shared, private = (
+        ", ".join(dict.fromkeys(name.split(".")[0].split("/")[0] for name in params)) or "nothing"
+        for params in (method.shared(), method.private())
+    )
+    rows = [param for param in method.sends().values() if param.rows]
+    layers = [param for param in method.sends().values() if not param.rows]
+    parts = [f"{4 + 4 * sum(param.shape[0] for param in rows):,} B an item"] if rows else []
+    if any(ITEMS in param.shape for param in rows):
+        parts = ["8 B for each pair of its items"]
+    parts += [f"{4 * sum(prod(param.shape) for param in layers) / 1e3:,.1f} kB"] if layers else []
+    return shared, private, " + ".join(parts) or "nothing"
 
 
 def _first_line(thing: type) -> str:
