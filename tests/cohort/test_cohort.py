@@ -215,3 +215,40 @@ def test_a_rows_gradient_is_summed_over_its_occurrences():
             assert torch.equal(table[step.slots[c, k]], summed[c, k])
     vector = torch.ones(2, 2)
     assert step.summed("w", vector) is vector
+
+
+def test_passes_over_one_whole_batch_are_passes_over_its_samples():
+    """Rows that stay gathered end up where stepping sample by sample takes them; a rate per device, and a decay."""
+    rate, keep = torch.tensor([0.5, 0.0, 0.1, 0.2]), torch.tensor([0.9, 1.0, 0.8, 0.5])
+    kept, plain = cohort_of(UNEVEN), cohort_of(UNEVEN)
+    untouched = kept.tables["items"][kept.rows.owner == 1].clone()
+    for passes in (kept.passes(7, 3), (plain.steps(7, epoch) for epoch in range(3))):
+        for steps in passes:
+            for step in steps:
+                assert step.sizes.tolist() == [7, 4, 2, 1]
+                for name in ("w", "items"):
+                    step.shrink(name, keep)
+                descend(step, rate)
+    for before, after in zip(plain.losses, kept.losses, strict=True):  # device 1 has an item with either label
+        torch.testing.assert_close(after[[0, 2, 3]], before[[0, 2, 3]])
+    torch.testing.assert_close(kept.tables["items"], plain.tables["items"])
+    torch.testing.assert_close(kept.params["w"], plain.params["w"])
+    assert torch.equal(kept.tables["items"][kept.rows.owner == 1], untouched)
+
+
+def test_passes_over_several_batches_shuffle_anew():
+    cohort = cohort_of(UNEVEN)
+    slots = [[step.slots.tolist() for step in steps] for steps in cohort.passes(3, 2)]
+    assert slots == [[step.slots.tolist() for step in cohort.steps(3, epoch)] for epoch in (0, 1)]
+    assert slots[0] != slots[1]
+
+
+def test_shrinking_takes_all_rows_of_the_active_devices():
+    cohort = cohort_of(UNEVEN)
+    before = cohort.tables["items"].clone()
+    *_, last = cohort.steps(2)  # only the first device has a fourth batch
+    last.values()
+    last.shrink("items", torch.tensor([0.5]))
+    first = cohort.rows.owner == 0
+    torch.testing.assert_close(cohort.tables["items"], torch.where(first[:, None], before / 2, before))
+    torch.testing.assert_close(last.values()["items"], cohort.tables["items"][last.slots])

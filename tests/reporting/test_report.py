@@ -96,3 +96,15 @@ def test_curves_stay_inside_the_figure(run):
 )
 def test_ticks_are_round_numbers_that_hold_the_values(low, high, expected):
     assert _ticks(low, high) == pytest.approx(expected)
+
+
+def test_notes_are_shown_for_the_first_the_chosen_and_the_last_round(run):
+    notes = [{"mixing weight": 0.5 + k / 8, "items: spectrum": [9.0 - k, 1.0 + k]} for k in range(3)]
+    history = [line | {"notes": note} for line, note in zip(run.history, notes, strict=True)]
+    html = html_report(run.result | {"best_round": 2}, history)
+    row = "<tr><td>{}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{}</td></tr>".format
+    assert row("mixing weight", "0.5000", "0.6250", "0.7500") in html
+    assert row("items: spectrum, last", "1.0000", "2.0000", "3.0000") in html
+    silent = [{key: value for key, value in line.items() if key != "notes"} for line in run.history]
+    assert "Notes" not in html_report(run.result, silent)
+    assert run.history[0]["notes"]["items: effective rank"] > 1

@@ -44,7 +44,7 @@ class PLGC(Plugin):
     """Weight of a device's own rows where mix=fixed."""
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """How much of a weight's log-odds is kept at each step where mix=ntk."""
-    beta: NonNegativeFloat = 0.01
+    beta: NonNegativeFloat = 0.001
     """Weight of the redundancy loss; 0 leaves it out."""
     gamma: NonNegativeFloat = 0.1
     """Weight, within it, of the correlations between different dimensions."""
