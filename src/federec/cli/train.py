@@ -28,6 +28,7 @@ def train(
     seed: int | None = Option(None, help="Of every random number. [default: 0]"),
     out: Path | None = Option(None, readable=False, help="Folder of the run. [default: a new one under runs/]"),
     with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
+    preset: str | None = Option(None, help="Settings found for a data set; see `federec methods NAME`."),
     set_: list[str] | None = Option(
         None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
     ),
@@ -53,7 +54,7 @@ def train(
         "rounds": rounds,
         "seed": seed,
         "plugins": with_,
-        "settings": _settings(set_ or []) or None,
+        "settings": ({} if preset is None else _preset(method, preset)) | _settings(set_ or []) or None,
         "participation": participation,
         "device": device,
         "engine": engine,
@@ -68,6 +69,12 @@ def train(
         _resume(resume, quiet)
     else:
         _start(_resolve(config, given), out, quiet)
+
+
+def _preset(method: str | None, name: str) -> dict[str, Any]:
+    from federec.methods.presets import preset
+
+    return preset(method or "pfedrec", name)
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:

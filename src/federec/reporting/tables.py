@@ -182,6 +182,15 @@ def settings_table(name: str, thing: type[Method | Plugin]) -> None:
     _print(table)
 
 
+def presets_table(presets: dict[str, dict[str, Any]]) -> None:
+    """Settings found for data sets."""
+    if presets:
+        table = _table("--preset", "settings")
+        for name, settings in presets.items():
+            table.add_row(name, ", ".join(f"{key}={value}" for key, value in settings.items()))
+        _print(table)
+
+
 def sets_table(status: Iterable[tuple[NamedSet, Path | None]]) -> None:
     """Named sets and where they are."""
     table = _table("set", "users", "items", "rows", "where", right=(1, 2, 3))

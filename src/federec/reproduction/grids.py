@@ -44,6 +44,7 @@ GRIDS = {
                 *map(_reference, ("ncf", "mf")),
                 *map(_row, ("fedmf", "fedncf", "fedrecon", "metamf", "fedpergnn", "pfedrec")),
                 *map(_row, ("fcf", "fedals", "fedease")),
+                _reference("lightgcn"),
                 *CONTROLS,
             ),
             _ALL_DATA,
