@@ -1,11 +1,13 @@
 """federec: recommenders trained where the data lives, on each user's own device.
 
-import federec as fr
+    import federec as fr
 
-data = fr.load("tastes")
-run = fr.train(fr.PFedRec(dim=32), data, rounds=100, seed=0)
-run.test["sampled"]["hr@10"]
-run.recommend(user=42, k=10)
+    data = fr.load("tastes")
+    run = fr.train(fr.PFedRec(dim=32), data, rounds=100, seed=0)
+    run.test["sampled"]["hr@10"]
+    run.recommend(user=42, k=10)
+
+The command line is `federec --help`.
 """
 
 from __future__ import annotations
@@ -22,12 +24,15 @@ if TYPE_CHECKING:
     from federec.methods.fedals import FedALS as FedALS
     from federec.methods.fedease import FedEASE as FedEASE
     from federec.methods.fedmf import FedMF as FedMF
-    from federec.methods.fedrap import FedRAP as FedRAP
     from federec.methods.fedncf import FedNCF as FedNCF
+    from federec.methods.fedpergnn import FedPerGNN as FedPerGNN
+    from federec.methods.fedrap import FedRAP as FedRAP
     from federec.methods.fedrecgel import FedRecGEL as FedRecGEL
     from federec.methods.fedrecon import FedRecon as FedRecon
     from federec.methods.ials import IALS as IALS
+    from federec.methods.lightgcn import LightGCN as LightGCN
     from federec.methods.local_only import LocalOnly as LocalOnly
+    from federec.methods.metamf import MetaMF as MetaMF
     from federec.methods.mf import MF as MF
     from federec.methods.ncf import NCF as NCF
     from federec.methods.negative_count import NegativeCount as NegativeCount
@@ -49,12 +54,15 @@ _HOMES = {
     "FedALS": "methods.fedals",
     "FedEASE": "methods.fedease",
     "FedMF": "methods.fedmf",
+    "FedPerGNN": "methods.fedpergnn",
     "FedRAP": "methods.fedrap",
     "FedNCF": "methods.fedncf",
     "FedRecGEL": "methods.fedrecgel",
     "FedRecon": "methods.fedrecon",
     "IALS": "methods.ials",
+    "LightGCN": "methods.lightgcn",
     "LocalOnly": "methods.local_only",
+    "MetaMF": "methods.metamf",
     "MF": "methods.mf",
     "NCF": "methods.ncf",
     "NegativeCount": "methods.negative_count",

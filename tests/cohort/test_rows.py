@@ -132,3 +132,10 @@ def test_a_cohort_of_equal_items_has_one_row_each(n_items):
     assert rows.ids.tolist() == [4, 4, 4]
     assert rows.owner.tolist() == [0, 1, 2]
     assert rows.find(torch.tensor([1, 1]), torch.tensor([4, 3])).tolist() == [1, -1]
+
+
+def test_rows_that_no_sample_has_a_slot_for():
+    items, counts = torch.tensor([[3, 1, 3], [2, 0, 0]]), torch.tensor([3, 1])
+    rows = Rows.of(items, counts, 5, torch.tensor([[4, 1], [4, 0]]))
+    assert rows.owner.tolist() == [0, 0, 0, 1, 1, 1] and rows.ids.tolist() == [1, 3, 4, 0, 2, 4]
+    assert rows.slots.tolist() == [[1, 0, 1], [4, 4, 4]]  # padding: a row of the device's own samples

@@ -27,8 +27,10 @@ class Rows:
         """Index the samples `items` [C, S], of which device c has the first `counts[c]`, at least one; and the rows of
         `others` [C, P], which no sample has a slot for."""
         if others is not None:
-            every = Rows.of(torch.cat([others, items], 1), counts + others.shape[1], n_items)
-            return replace(every, slots=every.slots[:, others.shape[1] :])
+            real = torch.arange(items.shape[1], device=items.device) < counts[:, None]
+            both = torch.cat([torch.where(real, items, items[:, :1]), others], 1)
+            every = Rows.of(both, torch.full_like(counts, both.shape[1]), n_items)
+            return replace(every, slots=every.slots[:, : items.shape[1]])
         device = torch.arange(len(items), device=items.device)[:, None]
         real = torch.arange(items.shape[1], device=items.device) < counts[:, None]
         pairs = device * n_items + torch.where(real, items, items[:, :1])

@@ -10,11 +10,14 @@ from federec.methods.fedals import FedALS
 from federec.methods.fedease import FedEASE
 from federec.methods.fedmf import FedMF
 from federec.methods.fedncf import FedNCF
+from federec.methods.fedpergnn import FedPerGNN
 from federec.methods.fedrap import FedRAP
 from federec.methods.fedrecgel import FedRecGEL
 from federec.methods.fedrecon import FedRecon
 from federec.methods.ials import IALS
+from federec.methods.lightgcn import LightGCN
 from federec.methods.local_only import LocalOnly
+from federec.methods.metamf import MetaMF
 from federec.methods.mf import MF
 from federec.methods.ncf import NCF
 from federec.methods.negative_count import NegativeCount
@@ -24,9 +27,9 @@ from federec.methods.popularity import Popularity
 METHODS: dict[str, type[Method]] = {
     m.name: m
     for m in (
-        *(PFedRec, FedMF, FedNCF, FedRAP, FedRecon, FedRecGEL),
+        *(PFedRec, FedMF, FedNCF, FedRAP, FedRecon, FedRecGEL, MetaMF, FedPerGNN),
         *(FedEASE, FedALS, FCF),
-        *(Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF),
+        *(Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF, LightGCN),
     )
 }
 

@@ -1,0 +1,59 @@
+"""Noise as a pure function of (seed, round, user, draw), for values that leave a device."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from federec import streams
+from federec.cohort.layers import Params
+from federec.cohort.rows import Rows
+
+_HALF = 1 << 15
+
+
+@cache
+def _quantiles() -> Tensor:
+    """The standard Laplace distribution at the middles of 2^16 equal shares of probability."""
+    share = (torch.arange(2 * _HALF, dtype=torch.float64) + 0.5) / (2 * _HALF)
+    return torch.where(share < 0.5, (2 * share).log(), -(2 - 2 * share).log()).float()
+
+
+def laplace(key: Tensor, base: int, row: Tensor, width: int) -> Tensor:
+    """[R, width] of standard Laplace noise for rows numbered `row` of the streams `key` [R]; `base` keeps purposes
+    apart. 16 random bits a value: 65,536 levels, the largest about 11.8."""
+    words = -(-width // 4)
+    draw = streams.NOISE + base + row[:, None] * words + torch.arange(words, device=key.device)
+    levels = streams.bits(key[:, None], draw).contiguous().view(torch.int16)[:, :width].int() + _HALF
+    return _quantiles().to(key.device).index_select(0, levels.flatten()).view(levels.shape)
+
+
+def pseudo_items(key: Tensor, count: int, n_items: int) -> Tensor:
+    """[C, count] items drawn at random, with replacement, to hide a device's own among them."""
+    draw = streams.COVER + torch.arange(count, device=key.device)
+    drawn: Tensor = streams.below(streams.bits(key[:, None], draw), draw.new_tensor(n_items))
+    return drawn
+
+
+def pseudo_rows(values: Tensor, rows: Rows, key: Tensor) -> Tensor:
+    """Values [U, width] to send, in which each row that no sample has a slot for is given those of one of its device's
+    other rows, at random: the same distribution as theirs."""
+    real = torch.zeros_like(rows.ids).index_fill_(0, rows.slots.flatten(), 1).bool()
+    counts = torch.bincount(rows.owner[real], minlength=len(key))
+    owner, ids = rows.owner[~real], rows.ids[~real]
+    pick = streams.below(streams.bits(key[owner], streams.COVER + (1 << 32) + ids), counts[owner])
+    like = real.nonzero().squeeze(1)[(counts.cumsum(0) - counts)[owner] + pick]
+    return values.index_copy(0, (~real).nonzero().squeeze(1), values[like])
+
+
+def clip_and_noise(sent: Params, table: str, rows: Rows, key: Tensor, clip: float, scale: float) -> Params:
+    """Each value clipped to +-clip, plus Laplace noise; `table` names the item table among what is sent."""
+    noisy = {}
+    for place, (name, value) in enumerate(sent.items()):
+        whose, row = (key[rows.owner], rows.ids) if name == table else (key, torch.zeros_like(key))
+        clipped = value.flatten(1).clamp(-clip, clip)
+        noise = laplace(whose, place << 36, row, clipped.shape[1])
+        noisy[name] = clipped.add_(noise, alpha=scale).view_as(value)
+    return noisy

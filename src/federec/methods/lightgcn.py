@@ -1,0 +1,105 @@
+"""LightGCN - Simplifying and Powering Graph Convolution Network for Recommendation (He et al., SIGIR 2020).
+
+    E^(l+1) = D^-1/2 A D^-1/2 E^(l)              A: the graph of users and items that interacted;  E^(0): learned
+    E = (E^(0) + ... + E^(L)) / (L + 1),         score_ij = e_i . e_j
+    loss = - mean ln sigma(score_ij - score_ik) + l2 / 2 (|e_i^(0)|^2 + |e_j^(0)|^2 + |e_k^(0)|^2)      (BPR)
+
+j is one of the user's items, k one of the negatives drawn for it. E = P E^(0) with a symmetric P, so the gradient with
+respect to E^(0) is P times that with respect to E: no graph of the propagation is kept.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import torch
+from pydantic import NonNegativeFloat, PositiveInt
+from torch import Tensor
+from torch.nn.functional import embedding, softplus
+
+from federec.cohort.draw import Devices
+from federec.cohort.layers import Param, Params
+from federec.cohort.optim import Adam
+from federec.data.split import Split
+from federec.methods.pooled import PooledMethod
+
+
+class LightGCN(PooledMethod):
+    """Centralised reference: embeddings smoothed over the graph of users and items."""
+
+    name: ClassVar[str] = "lightgcn"
+    paper: ClassVar[str] = "He et al., LightGCN: Simplifying and Powering Graph Convolution Network, SIGIR 2020"
+
+    dim: PositiveInt = 64
+    """Width of users' and items' embeddings."""
+    layers: PositiveInt = 3
+    """Propagations over the graph (L)."""
+    l2: NonNegativeFloat = 1e-4
+    """Penalty on the embeddings of a mini-batch."""
+    lr: NonNegativeFloat = 0.01
+    """Step of Adam; ten times the paper's, for mini-batches eight times as large."""
+    batch: PositiveInt = 16384
+    """Pairs of an item and a negative in a mini-batch."""
+
+    def user_params(self) -> dict[str, Param]:
+        return {"users": Param((self.dim,), scale=0.1, rows=True)}
+
+    def item_params(self) -> dict[str, Param]:
+        return {"items": Param((self.dim,), scale=0.1, rows=True)}
+
+    def draw(self, devices: Devices, seed: int, round_: int) -> Iterator[tuple[Tensor, ...]]:
+        """Pairs of a user's item and a negative drawn for it: users, items, negatives, random keys."""
+        for users, items, labels, key in super().draw(devices, seed, round_):
+            negative = (labels == 0).nonzero().squeeze(1)
+            taken = (labels > 0).cumsum(0) - 1  # each item comes before its negatives
+            yield users[negative], items[labels > 0][taken[negative]], items[negative], key[negative]
+
+    def learn(self, model: Params, split: Split, devices: Devices, seed: int, round_: int) -> Params:
+        graph = adjacency(split)
+        model = {name: value.clone() for name, value in model.items()}
+        for batch in self.batches(devices, seed, round_):
+            self.descend(model, (graph, *batch))
+        model["users/smooth"], model["items/smooth"] = self.smooth(graph, model["users"], model["items"])
+        return model
+
+    def smooth(self, graph: Tensor, users: Tensor, items: Tensor) -> tuple[Tensor, ...]:
+        """E from E^(0); and, P being symmetric, the gradient with respect to E^(0) from that with respect to E."""
+        layer = total = torch.cat([users, items])
+        for _ in range(self.layers):
+            layer = graph @ layer
+            total = total + layer
+        total = total / (self.layers + 1)
+        return total[: len(users)], total[len(users) :]
+
+    def descend(self, model: Params, batch: tuple[Tensor, ...]) -> None:
+        graph, users, items, negatives = batch
+        first = model["users"], model["items"]
+        p, v = (part.detach().requires_grad_() for part in self.smooth(graph, *first))
+        margin = (embedding(users, p) * (embedding(items, v) - embedding(negatives, v))).sum(1)
+        gradients = self.smooth(graph, *torch.autograd.grad(softplus(-margin).mean(), [p, v]))
+        for name, gradient, counted in zip(
+            ("users", "items"), gradients, (users, torch.cat([items, negatives])), strict=True
+        ):
+            value, (m, s, t) = model[name], (model[f"{name}/{part}"] for part in "mvt")
+            share = torch.bincount(counted, minlength=len(value))[:, None] / len(users)
+            Adam().step_(value, gradient + self.l2 * share * value, m, s, t, self.lr)
+
+    def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
+        return model["users/smooth"][users] @ model["items/smooth"].T
+
+
+def adjacency(split: Split) -> Tensor:
+    """D^-1/2 A D^-1/2 over users, then items, as a sparse matrix."""
+    n_users, size = split.data.n_users, split.data.n_users + split.data.n_items
+    users = torch.from_numpy(np.repeat(np.arange(n_users), np.diff(split.ptr)))
+    items = torch.from_numpy(split.train.astype(np.int64)) + n_users
+    ends = torch.stack([torch.cat([users, items]), torch.cat([items, users])])
+    degree = torch.bincount(ends[0], minlength=size).float()
+    weight = (degree[ends[0]] * degree[ends[1]]).rsqrt()
+    graph = torch.sparse_coo_tensor(ends, weight, (size, size), check_invariants=True).coalesce()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls this form "beta"; products with it are five times faster
+        return graph.to_sparse_csr()

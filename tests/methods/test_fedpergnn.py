@@ -1,0 +1,145 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch.nn.functional import binary_cross_entropy_with_logits, leaky_relu
+
+from federec.cohort.draw import Devices
+from federec.cohort.noise import laplace
+from federec.errors import UserError
+from federec.federation.round import cohorts, play
+from federec.federation.state import State
+from federec.methods.fedpergnn import FedPerGNN
+
+BARE = {"dim": 4, "laplace": 0.0, "pseudo": 0, "neighbours": 2}
+
+
+def att(w, start, end, x, others):
+    """One node's graph attention, written out."""
+    nodes = [y @ w for y in (x, *others)]
+    logits = torch.stack([leaky_relu(start @ (x @ w) + end @ y, 0.2) for y in nodes])
+    return sum(a * y for a, y in zip(logits.softmax(0), nodes, strict=True))
+
+
+def outer(w, start, end, user, mixed):
+    """The same where the others have been through the layer already."""
+    nodes = [user @ w, *mixed]
+    logits = torch.stack([leaky_relu(start @ nodes[0] + end @ y, 0.2) for y in nodes])
+    return sum(a * y for a, y in zip(logits.softmax(0), nodes, strict=True))
+
+
+def played(method, split, rounds=2):
+    devices = Devices.of(split, False)
+    state = State.start(method, split.data.n_items, len(devices), 1)
+    for round_ in range(1, rounds + 1):
+        play(method, state, devices, torch.arange(len(devices)), 1, round_)
+    return devices, state
+
+
+def test_gradients_equal_those_of_a_graph_written_out_node_by_node(random_split):
+    method = FedPerGNN(**BARE)
+    devices, state = played(method, random_split(users=6, items=25, most=9))
+    for cohort in cohorts(method, state, devices, torch.arange(6), 1, 3):
+        users = cohort.params["user"].clone()
+        method.fit(cohort)
+        for c, user in enumerate(cohort.users.tolist()):
+            leaf = {n: state.shared[n].clone().requires_grad_() for n in ("gat", "from", "to", "items")}
+            layer = leaf["gat"], leaf["from"], leaf["to"]
+            history = devices.history(torch.tensor([user]))
+            mixed = {}
+            for item, peers in zip(history.items[0].tolist(), history.peers(2)[0].tolist(), strict=True):
+                vectors = [state.shared["anonymous"][peer] for peer in peers if peer >= 0]
+                mixed[item] = att(*layer, leaf["items"][item], vectors)
+            n = int(cohort.samples.counts[c])
+            logits = []
+            for item in cohort.samples.items[c, :n].tolist():
+                taste = outer(*layer, users[c], [e for j, e in mixed.items() if j != item])
+                logits.append(taste @ (leaf["items"][item] @ leaf["gat"]))
+            loss = binary_cross_entropy_with_logits(torch.stack(logits), cohort.samples.labels[c, :n])
+            loss.backward()
+            mine = cohort.rows.owner == c
+            expected = leaf["items"].grad[cohort.rows.ids[mine]]
+            torch.testing.assert_close(cohort.outbox["items"][mine], expected, rtol=1e-3, atol=1e-6)
+            for name in ("gat", "from", "to"):
+                torch.testing.assert_close(cohort.outbox[name][c], leaf[name].grad, rtol=1e-3, atol=1e-6)
+
+
+def test_peers_are_others_who_have_the_item(random_split):
+    split = random_split(users=15, items=20)
+    devices = Devices.of(split, False)
+    have = [set(split.train[split.ptr[u] : split.ptr[u + 1]].tolist()) for u in range(15)]
+    history = devices.history(torch.arange(15))
+    for most in (1, 3, 20):
+        peers = history.peers(most)
+        for user in range(15):
+            for at, item in enumerate(history.items[user].tolist()):
+                found = [peer for peer in peers[user, at].tolist() if peer >= 0]
+                others = {u for u in range(15) if u != user and item in have[u]}
+                if at >= history.counts[user]:
+                    assert not found
+                else:
+                    assert len(found) == len(set(found)) == min(most, len(others)) and set(found) <= others
+
+
+def test_laplace_noise_has_its_distribution_and_depends_on_its_draw_alone():
+    key = torch.arange(1, 2001)
+    noise = laplace(key, 0, torch.zeros_like(key), 50)
+    assert abs(float(noise.mean())) < 0.02 and abs(float(noise.abs().mean()) - 1) < 0.02
+    assert abs(float(noise.var()) - 2) < 0.06
+    assert torch.equal(laplace(key[7:9], 0, torch.zeros(2).long(), 50), noise[7:9])
+    assert not torch.equal(laplace(key, 1 << 36, torch.zeros_like(key), 50), noise)
+
+
+def test_what_is_sent_is_clipped_noisy_and_hidden_among_pseudo_items(random_split):
+    split = random_split(users=5, items=300, most=6)
+    loud = FedPerGNN(dim=4, pseudo=100, neighbours=2)
+    devices, state = played(loud, split, 1)
+    quiet = loud.model_copy(update={"laplace": 0.0})
+    for cohort in cohorts(loud, state, devices, torch.arange(5), 1, 2):
+        loud.fit(cohort)
+        clear, noisy = quiet.message(cohort, state.shared), loud.message(cohort, state.shared)
+        assert torch.equal(clear["anonymous"], cohort.params["user"])
+        counts = cohort.rows.counts(len(cohort))
+        real = torch.zeros(len(cohort.rows)).index_fill_(0, cohort.rows.slots.flatten(), 1).bool()
+        assert (counts > 70).all() and int(real.sum()) < len(real) / 2
+        for row in (~real).nonzero().flatten().tolist():  # as one of the device's own
+            own = clear["items"][real & (cohort.rows.owner == cohort.rows.owner[row])]
+            assert (own == clear["items"][row]).all(1).any()
+        noise = noisy["items"] - clear["items"].clamp(-0.1, 0.1)
+        assert abs(float(noise.abs().mean()) - 0.2) < 0.02
+
+
+def test_the_matching_server_keeps_the_vector_each_device_sent_last(random_split):
+    split = random_split(users=8, items=30)
+    _, state = played(FedPerGNN(**BARE), split)
+    assert torch.equal(state.shared["anonymous"], state.private["user"])
+
+
+def test_ratings_are_learned_where_there_are_some(random_split):
+
+    split = random_split(users=8, items=30)
+    method = FedPerGNN(**BARE, target="ratings")
+    with pytest.raises(UserError, match="no ratings"):
+        method.check(Devices.of(split, False))
+    ratings = np.arange(len(split.data)).astype(np.float32)
+    rated = replace(split, data=replace(split.data, ratings=ratings))
+    devices = Devices.of(rated, False)
+    method.check(devices)
+    for user in range(8):
+        history = devices.history(torch.tensor([user]))
+        for item, rating in zip(history.items[0].tolist(), history.ratings[0].tolist(), strict=True):
+            at = (split.data.users == user) & (split.data.items == item)
+            assert ratings[at] == rating
+    state = State.start(method, 30, 8, 1)
+    losses = [play(method, state, devices, torch.arange(8), 1, round_).loss for round_ in range(1, 30)]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"clip": 0.0}, {"laplace": -0.1}, {"pseudo": -1}, {"neighbours": -1}, {"target": "clicks"}]
+)
+def test_senseless_settings_are_refused(settings):
+    with pytest.raises(ValidationError):
+        FedPerGNN(**settings)
