@@ -30,11 +30,11 @@ class FedNCF(DeviceMethod):
     """Width of user vectors and item rows."""
     hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (32, 16, 8)
     """Widths of the MLP's hidden layers; its input is 2 * dim wide."""
-    lr: NonNegativeFloat = 1.0
+    lr: NonNegativeFloat = 0.5
     """Step of the MLP."""
     user_lr: NonNegativeFloat = 50.0
     """Step of the private user vector: large, because its gradient comes through all layers."""
-    item_lr_factor: NonNegativeFloat = 16.0
+    item_lr_factor: NonNegativeFloat = 32.0
     """Item step = lr * items * factor: large, because the server divides by the number of devices."""
 
     def shared(self) -> dict[str, Param]:
