@@ -21,6 +21,8 @@ def test_build_lays_plugins_over_a_method():
         (("fedmf", ["dualpr"]), "unknown plug-in 'dualpr' - did you mean 'dualper'"),
         (("fedmf", ["dualper", "dualper"]), "'dualper' is given twice"),
         (("ease", ["dualper"]), "'dualper' does not fit 'ease'"),
+        (("fedals", ["dualper"]), "'dualper' does not fit 'fedals': its devices solve in closed form"),
+        (("fedpergnn", ["ldp"]), "'ldp' does not fit 'fedpergnn': both have a setting 'laplace'"),
         (("fedmf", [], {"dimm": 3}), "'fedmf' has no setting 'dimm' - did you mean 'dim'"),
         (("fedmf", [], {"dim": 0}), "setting dim=0 of 'fedmf'"),
         (("ease", [], {"l2": []}), r"setting l2=\[\] of 'ease'"),

@@ -32,8 +32,8 @@ class FCF(FedALS):
     )
     default_rounds: ClassVar[int] = 100
 
-    lr: PositiveFloat = 0.05
-    """Step of the server's Adam."""
+    lr: PositiveFloat = 0.1
+    """Step of the server's Adam; chosen on validation, as `alpha` and `l2` are."""
 
     def sends(self) -> dict[str, Param]:
         return {"all": Param((self.half,)), "extra": Param((self.dim,), rows=True)}

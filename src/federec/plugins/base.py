@@ -40,6 +40,8 @@ def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
             raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {method.refuses[plugin.plugin]}")
         if plugin.plugin in method.plugins:
             raise UserError(f"plug-in '{plugin.plugin}' is given twice")
+        if clash := sorted({*plugin.model_fields} & {*method.model_fields}):
+            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': both have a setting '{clash[0]}'")
         facts = {
             "plugins": (*method.plugins, plugin.plugin),
             "__module__": __name__,
