@@ -15,8 +15,9 @@ from federec.methods.fedrecon import FedRecon
 from federec.runtimes.trainers import trainer
 
 
-def test_rounds_equal_plain_reconstruction_client_by_client(random_split):
-    method = FedRecon(dim=5, batch=6, lr=0.4, passes=3, item_lr_factor=0.1, epochs=2)
+@pytest.mark.parametrize("disjoint", [True, False])
+def test_rounds_equal_plain_reconstruction_client_by_client(random_split, disjoint):
+    method = FedRecon(dim=5, batch=6, lr=0.4, passes=3, item_lr_factor=0.1, epochs=2, disjoint=disjoint)
     devices = Devices.of(random_split(users=9, items=40), False)
     state = State.start(method, 40, 9, seed=1)
     for round_ in (1, 2):
@@ -30,7 +31,7 @@ def test_rounds_equal_plain_reconstruction_client_by_client(random_split):
             vector = nn.Parameter(torch.zeros(5))
             rows = nn.Embedding.from_pretrained(table.clone(), freeze=False)
             support = [batch for _ in range(3) for batch in order[:half].split(6)]
-            query = [batch for _ in range(2) for batch in order[half:].split(6)]
+            query = [batch for _ in range(2) for batch in order[half if disjoint else 0 :].split(6)]
             for batches, optimiser in (
                 (support, optim.SGD([vector], 0.4)),
                 (query, optim.SGD(rows.parameters(), 40 * 0.1)),

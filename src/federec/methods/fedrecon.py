@@ -35,6 +35,8 @@ class FedRecon(DeviceMethod):
     """Passes over the support half that rebuild the user vector."""
     item_lr_factor: NonNegativeFloat = 3.0
     """Item step = items * factor: large, because the server divides by the number of devices."""
+    disjoint: bool = True
+    """Rows learn from the query half alone; otherwise from all of the device's samples."""
 
     def shared(self) -> dict[str, Param]:
         return {"items": item_rows(self.dim)}
@@ -48,7 +50,7 @@ class FedRecon(DeviceMethod):
     def fit(self, cohort: Cohort) -> None:
         self.rebuild(cohort)
         for _ in range(self.epochs):
-            for step in cohort.steps(self.batch, half=1):
+            for step in cohort.steps(self.batch, half=1 if self.disjoint else None):
                 self.step(step)
 
     def rebuild(self, cohort: Cohort) -> None:
