@@ -8,10 +8,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits, leaky_relu
 
 from federec.cohort.draw import Devices
 from federec.cohort.noise import laplace
+from federec.data.split import leave_one_out
+from federec.data.tastes import generate
 from federec.errors import UserError
+from federec.evaluation.protocols import protocol
 from federec.federation.round import cohorts, play
 from federec.federation.state import State
 from federec.methods.fedpergnn import FedPerGNN
+from federec.runtimes.trainers import trainer
 
 BARE = {"dim": 4, "laplace": 0.0, "pseudo": 0, "neighbours": 2}
 
@@ -143,3 +147,12 @@ def test_ratings_are_learned_where_there_are_some(random_split):
 def test_senseless_settings_are_refused(settings):
     with pytest.raises(ValidationError):
         FedPerGNN(**settings)
+
+
+def test_learning_improves_on_the_start_on_tastes():
+    tastes = leave_one_out(generate(interactions=60_000))
+    bare = {"laplace": 0.0, "pseudo": 0, "dim": 16, "neighbours": 2}
+    idle = trainer(FedPerGNN(**bare, lr=0.0, server_lr=0.0), tastes, protocol("clean"), 0).play(1)
+    worker = trainer(FedPerGNN(**bare), tastes, protocol("clean"), 0)
+    played = [worker.play(round_) for round_ in range(1, 9)][-1]
+    assert played.test["sampled"]["hr@10"] > idle.test["sampled"]["hr@10"] + 0.15
