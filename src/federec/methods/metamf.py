@@ -40,6 +40,9 @@ class MetaMF(DeviceMethod):
     paper: ClassVar[str] = "Lin et al., Meta Matrix Factorization for Federated Rating Predictions, SIGIR 2020"
     refuses: ClassVar[Mapping[str, str]] = {"dualper": _REASON, "plgc": _REASON}
 
+    default_participation: ClassVar[float] = 0.1  # a round is one step of the generator: many rounds of few devices
+    default_rounds: ClassVar[int] = 300
+
     dim: Annotated[int, Field(ge=4)] = 32
     """Width of an item row and of a user's vector; the score net's hidden layer has a quarter of it."""
     memory: PositiveInt = 128
@@ -48,7 +51,7 @@ class MetaMF(DeviceMethod):
     """Width of the generator's hidden layers."""
     rank: PositiveInt = 8
     """Rank of a device's item table."""
-    server_lr: NonNegativeFloat = 3e-4
+    server_lr: NonNegativeFloat = 1e-3
     """Step of the server's Adam on memory and generator."""
     user_lr: NonNegativeFloat = 0.03
     """Step of the server's Adam on users' vectors: one step a round has to take them far."""
@@ -68,7 +71,7 @@ class MetaMF(DeviceMethod):
             params |= linear(f"hidden {part}", self.memory, self.hidden)
         for name, param in self.sends().items():
             params |= linear(name, self.hidden, *(ITEMS,) * param.rows, *param.shape)
-        return params | {"user": Param((USERS, self.dim), scale=0.3)}
+        return params | {"user": Param((USERS, self.dim), scale=0.1)}
 
     def hidden_layers(self, shared: Params, users: Tensor) -> Params:
         """h_i^t of each user, [C, hidden], by the name of what is generated from it."""

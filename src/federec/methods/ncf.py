@@ -31,7 +31,7 @@ class NCF(PooledMethod):
     """Width of user vectors and item rows."""
     hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (32, 16, 8)
     """Widths of the MLP's hidden layers; its input is 2 * dim wide."""
-    scale: NonNegativeFloat = 0.1
+    scale: NonNegativeFloat = 0.01
     """Standard deviation of the first user vectors and item rows."""
 
     def user_params(self) -> dict[str, Param]:
