@@ -1,6 +1,6 @@
 """Seconds a round and peak memory, one CPU thread, each run in a process of its own.
 
-    python benchmarks/speed.py [--rounds 10] [--data ml-100k ml-1m] [--method pfedrec fedmf]
+python benchmarks/speed.py [--rounds 10] [--data ml-100k ml-1m] [--method pfedrec fedmf] [--engine torch fused]
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from statistics import median
 
 
-def measure(method: str, data: str, rounds: int) -> tuple[float, float, float, float]:
+def measure(method: str, data: str, engine: str, rounds: int) -> tuple[float, float, float, float]:
     """Median seconds to train and to evaluate a round, seconds of the whole process a round, peak MB."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         command = [sys.executable, "-m", "federec", "train", method, "--data", data, "--protocol", "paper"]
-        command += ["--rounds", str(rounds), "--out", str(out), "--quiet"]
+        command += ["--engine", engine, "--rounds", str(rounds), "--out", str(out), "--quiet"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
         lines = [json.loads(line)["seconds"] for line in (out / "rounds.jsonl").read_text().splitlines()]
@@ -34,13 +35,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--data", nargs="+", default=["ml-100k", "ml-1m"])
     parser.add_argument("--method", nargs="+", default=["pfedrec"])
+    parser.add_argument("--engine", nargs="+", default=["torch", "fused"])
     asked = parser.parse_args()
-    print(f"{'method':<14} {'data':<14} {'train s':>8} {'eval s':>8} {'s/round':>8} {'with end':>9} {'peak MB':>8}")
-    for data in asked.data:
-        for method in asked.method:
-            train, evaluate, whole, peak = measure(method, data, asked.rounds)
-            figures = f"{train:8.3f} {evaluate:8.3f} {train + evaluate:8.3f} {whole:9.3f} {peak:8.0f}"
-            print(f"{method:<14} {data:<14} {figures}", flush=True)
+    heads = f"{'train s':>8} {'eval s':>8} {'s/round':>8} {'with end':>9} {'peak MB':>8}"
+    print(f"{'method':<14} {'data':<14} {'engine':<7} {heads}")
+    for data, method, engine in product(asked.data, asked.method, asked.engine):
+        train, evaluate, whole, peak = measure(method, data, engine, asked.rounds)
+        figures = f"{train:8.3f} {evaluate:8.3f} {train + evaluate:8.3f} {whole:9.3f} {peak:8.0f}"
+        print(f"{method:<14} {data:<14} {engine:<7} {figures}", flush=True)
 
 
 if __name__ == "__main__":
