@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
 import typer
@@ -47,7 +46,8 @@ def reproduce(
         except KeyboardInterrupt:
             typer.echo("stopped; the same command continues", err=True)
             raise typer.Exit(130) from None
-    command = shlex.join(["federec", *(word for word in sys.argv[1:] if word != "--page-only")])
+    chosen_data = [word for name in data or () for word in ("--data", name)]
+    command = shlex.join(["federec", "reproduce", table, *chosen_data, "--seeds", str(seeds)])
     typer.echo(f"page   {write_page(chosen, cells, runs, out, command)}")
     for cell, words in failures:
         typer.echo(f"failed {cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {words}", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federec.errors import UserError, did_you_mean
+from federec.methods.presets import presets
 from federec.reproduction.cells import Row
 
 
@@ -44,11 +45,19 @@ GRIDS = {
                 *map(_reference, ("ncf", "mf")),
                 *map(_row, ("fedmf", "fedncf", "fedrecon", "metamf", "fedpergnn", "pfedrec")),
                 *map(_row, ("fcf", "fedals", "fedease")),
+                Row("fedease recency", "fedease", settings=presets("fedease")["recency"]),
                 _reference("lightgcn"),
                 *CONTROLS,
             ),
             _ALL_DATA,
-            (("pfedrec", "fedmf"), ("pfedrec", "ease"), ("pfedrec", "popularity"), ("fedease", "pfedrec")),
+            (
+                ("pfedrec", "fedmf"),
+                ("pfedrec", "ease"),
+                ("pfedrec", "popularity"),
+                ("fedease", "pfedrec"),
+                ("fedease recency", "fedease"),
+                ("fedease recency", "ials"),
+            ),
         ),
         Grid(
             "pfedrec-table3",

@@ -75,7 +75,7 @@ def write_page(grid: Grid, cells: Sequence[Cell], runs: Path, out: Path, command
             figure = f"{grid.name}-{Path(name).name}.svg"
             write_atomic(out / figure, draw_figure(grid, name, found, known))
             parts += [f"## {name}\n", _table(grid.rows, name, found, known), f"![{name}]({figure})\n"]
-            parts += [_claims(grid, name, found), _best(grid.rows, name, found)]
+            parts += [_claims(grid, name, found), _best(grid.rows, name, found), _missing(grid.rows, name, found)]
     write_atomic(out / f"{grid.name}.csv", _csv(grid, data, found, known))
     path = out / f"{grid.name}.md"
     write_atomic(path, "\n".join(part for part in parts if part))
@@ -109,7 +109,8 @@ def _table(rows: Sequence[Row], data: str, found: dict[Key, Finished], known: di
         sent = [value / 1e3 for value in up if value is not None]
         cells.append(f"{fmean(sent):.1f}" if sent else "not federated")
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n\nEach cell is HR@10 / NDCG@10.\n"
+    note = "seeds are those under `paper` and `clean`; seconds as they came, with other runs beside"
+    return "\n".join(lines) + f"\n\nEach cell is HR@10 / NDCG@10; {note}.\n"
 
 
 def _claims(grid: Grid, data: str, found: dict[Key, Finished]) -> str:
@@ -145,6 +146,12 @@ def _best(rows: Sequence[Row], data: str, found: dict[Key, Finished]) -> str:
     }
     names = f"**{best['sampled']}** (sampled), **{best['full']}** (full)"
     return f"Best federated method here under `clean`, by NDCG@10: {names}.\n"
+
+
+def _missing(rows: Sequence[Row], data: str, found: dict[Key, Finished]) -> str:
+    """Which rows have not been run here."""
+    absent = [row.label for row in rows if not any((row.label, data, protocol) in found for protocol in PROTOCOLS)]
+    return f"Not run yet on {data}: {', '.join(absent)}.\n" if absent else ""
 
 
 def _csv(grid: Grid, data: list[str], found: dict[Key, Finished], known: dict[tuple[str, str, str], float]) -> str:
