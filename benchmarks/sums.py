@@ -1,6 +1,6 @@
 """Methods whose server needs only sums: bytes of a device and round, and what FedEASE gains from receiving more.
 
-    python benchmarks/sums.py [--data ml-100k] [--seed 0]
+python benchmarks/sums.py [--data ml-100k] [--seed 0]
 """
 
 from __future__ import annotations

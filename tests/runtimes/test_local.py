@@ -21,6 +21,7 @@ KEYS = {
 RUNS = {
     "pfedrec": ({"dim": 4, "item_lr_factor": 1.0}, 4, 1.0),
     "pfedrec-some": ({"dim": 4, "item_lr_factor": 1.0}, 3, 0.3),
+    "pfedrec-fused": ({"dim": 4, "item_lr_factor": 1.0}, 3, 0.6),
     "fedmf": ({"dim": 4}, 3, 0.5),
     "ials": ({"dim": 4}, 3, 1.0),
     "ease": ({"l2": [1.0, 2.0, 3.0]}, 3, 1.0),
@@ -31,8 +32,10 @@ RUNS = {
 
 def start(name, data, out, on_round=None):
     settings, rounds, participation = RUNS[name]
-    method = build(name.removesuffix("-some"), (), settings)
-    return fr.train(method, data, rounds=rounds, participation=participation, seed=3, out=out, on_round=on_round)
+    method = build(name.removesuffix("-some").removesuffix("-fused"), (), settings)
+    engine = "fused" if name.endswith("-fused") else "torch" if "pfedrec" in name else "auto"
+    given = {"rounds": rounds, "participation": participation, "engine": engine, "seed": 3}
+    return fr.train(method, data, **given, out=out, on_round=on_round)
 
 
 def strict(text):

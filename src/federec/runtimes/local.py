@@ -42,6 +42,7 @@ def train(
     participation: float | None = None,
     plugins: Sequence[str] = (),
     device: str = "cpu",
+    engine: str = "auto",
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Run:
@@ -50,9 +51,8 @@ def train(
         method = build(method)
     if plugins:
         method = build(method.name, (*method.plugins, *plugins), method.model_dump())
-    config = RunConfig.of(
-        method, data, rounds=rounds, protocol=protocol, seed=seed, participation=participation, device=device
-    )
+    given = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
+    config = RunConfig.of(method, data, **given, device=device, engine=engine)
     return run(config, data, RunFolder(out) if out is not None else None, on_round)
 
 
