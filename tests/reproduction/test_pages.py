@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+from federec.errors import UserError
 from federec.reproduction.cells import Cell, Row, estimate, run_cells, unfinished
 from federec.reproduction.grids import Grid
 from federec.reproduction.pages import published, write_page
@@ -46,6 +47,15 @@ def test_cells_are_run_once_and_the_page_holds_their_figures(small, tmp_path):
         ]
     assert float(rows[0]["mean_percent"]) == pytest.approx(mean, abs=1e-4) and rows[0]["seeds"] == "2"
     assert list((tmp_path / "out").glob("*.svg"))
+
+
+def test_a_run_with_other_settings_is_not_taken_for_the_cell(small):
+    _, cells, runs = small
+    run_cells(cells[:1], runs, 1, lambda text: None)
+    assert cells[0].finished(runs)
+    changed = Cell(Row("fedmf", "fedmf", settings={"dim": 5}), cells[0].data, "clean", 0, 2)
+    with pytest.raises(UserError, match="other settings than fedmf has now; delete it"):
+        unfinished([changed], runs)
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(small):

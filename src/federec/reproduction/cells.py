@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from federec.errors import UserError
 from federec.methods.presets import presets
 from federec.runtimes.config import RunConfig
 from federec.runtimes.folder import RunFolder
@@ -68,6 +69,17 @@ class Cell:
             rounds=self.rounds,
         )
 
+    def finished(self, runs: Path) -> bool:
+        """Whether its run is there. One made with other settings than it would get today is refused."""
+        folder = self.folder(runs)
+        if not folder.finished:
+            return False
+        made, today = folder.result()["config"], self.config().model_dump(mode="json")
+        for key in ("settings", "rounds", "participation"):
+            if made[key] != today[key]:
+                raise UserError(f"{folder.path}: was run with other {key} than {self.row.label} has now; delete it")
+        return True
+
     def command(self, runs: Path) -> list[str]:
         """What trains or continues it."""
         folder = self.folder(runs)
@@ -83,7 +95,7 @@ class Cell:
 
 def unfinished(cells: Iterable[Cell], runs: Path) -> list[Cell]:
     """Those still to be run."""
-    return [cell for cell in cells if not cell.folder(runs).finished]
+    return [cell for cell in cells if not cell.finished(runs)]
 
 
 def estimate(cells: Iterable[Cell], runs: Path, say: Callable[[str], None]) -> float:

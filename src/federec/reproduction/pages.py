@@ -43,9 +43,9 @@ def collect(cells: Sequence[Cell], runs: Path) -> dict[Key, Finished]:
     """Finished runs by row, data and protocol."""
     found: dict[Key, Finished] = {}
     for cell in cells:
-        folder = cell.folder(runs)
-        if not folder.finished:
+        if not cell.finished(runs):
             continue
+        folder = cell.folder(runs)
         group = found.setdefault((cell.row.label, cell.data, cell.protocol), Finished([], np.empty((0, 0))))
         ranks = folder.ranks()["test sampled"].numpy()[None]
         group.ranks = np.concatenate([group.ranks, ranks]) if group.results else ranks
