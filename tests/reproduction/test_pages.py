@@ -38,7 +38,7 @@ def test_cells_are_run_once_and_the_page_holds_their_figures(small, tmp_path):
     page = write_page(grid, cells, runs, tmp_path / "out", "federec reproduce trial").read_text()
     results = [json.loads((cell.folder(runs).path / "result.json").read_text()) for cell in cells[:2]]
     mean = 100 * np.mean([result["test"]["sampled"]["hr@10"] for result in results])
-    assert f"{mean:.2f} ± " in page and "fedmf against popularity" in page and "Best federated method" in page
+    assert f"{mean:.2f}\u00a0±" in page and "fedmf against popularity" in page and "Best federated method" in page
     with (tmp_path / "out" / "trial.csv").open() as file:
         rows = [
             r

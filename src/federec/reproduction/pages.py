@@ -85,7 +85,8 @@ def write_page(grid: Grid, cells: Sequence[Cell], runs: Path, out: Path, command
 def _spread(values: list[float]) -> str:
     if not values:
         return ""
-    return f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+    # Unbreakable spaces: a narrow cell breaks between the metrics, not inside one.
+    return f"{fmean(values):.2f}" + (f"\u00a0±\u00a0{stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def _table(rows: Sequence[Row], data: str, found: dict[Key, Finished], known: dict[tuple[str, str, str], float]) -> str:
