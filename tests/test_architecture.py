@@ -73,7 +73,7 @@ def test_what_everybody_uses_knows_nobody(name):
 def test_a_method_is_a_short_file(package):
     files = [path for path in (ROOT / package).glob("*.py") if path.name != "base.py"]
     lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
-    assert {name: length for name, length in lengths.items() if length > 155} == {}
+    assert {name: length for name, length in lengths.items() if length >= 150} == {}
 
 
 @pytest.mark.parametrize(

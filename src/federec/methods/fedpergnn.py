@@ -1,18 +1,15 @@
-"""FedPerGNN - A federated graph neural network framework for privacy-preserving personalization (Wu et al., Nature
-Communications 2022), trained for ranking.
+"""FedPerGNN - a federated graph neural network (Wu et al., Nature Communications 2022), trained for ranking.
 
 A device's graph: its user, the user's items, and for each item up to `neighbours` anonymous users who have it too.
     z = W x                                                         for users' vectors u and item rows v
     att(x; N) = sum_{y in N + x} a_xy z_y,   a_xy = softmax_y LeakyReLU(a . z_x + a' . z_y)
     e_j = att(v_j; vectors of its anonymous users),   h_i = att(u_i; e_j of i's items),   r_ik = sigma(h_i . W v_k)
-An item is left out of h_i when it is itself what is to be predicted. A device takes one gradient of its
-mean cross-entropy (`target = ratings`: of the squared error of its ratings, as the original does), steps u_i by Adam
-and sends the gradient of item rows, W, a, a': each value clipped to +-delta, plus Laplace noise (local differential
-privacy, 2 delta / lambda for a value and round), and rows of pseudo items. The server steps by Adam.
+An item is left out of h_i when it is itself to be predicted. A device takes one gradient of its mean cross-entropy
+(`target = ratings`: of its ratings' squared error, as the original), steps u_i by Adam and sends that of item rows, W,
+a, a', clipped to +-delta, plus Laplace noise (2 delta / lambda a value and round), and pseudo rows. The server: Adam.
 
-Shared: item rows, W, a, a'. The user's vector is the device's, but a copy goes to a matching server under a pseudonym
-every round, with the user's items under a key that only devices have. That server (a third party in the paper; here it
-finds exact matches) sees how many items a pseudonym has, which pseudonyms share how many, and their vectors.
+The user's vector is the device's, but a copy goes to a matching server (a third party) under a pseudonym every round,
+with the items under a key only devices have: it sees how many items pseudonyms have and share, and their vectors.
 """
 
 from __future__ import annotations
@@ -133,11 +130,10 @@ class FedPerGNN(DeviceMethod):
         return 4 * (cohort.rows.counts(len(cohort)) * (1 + self.dim) + (self.dim + 2 + users) * self.dim)
 
     def message(self, cohort: Cohort, shared: Params) -> Params:
-        sent, key = dict(cohort.outbox), cohort.samples.key
-        sent["items"] = pseudo_rows(sent["items"], cohort.rows, key)
-        if self.laplace:
-            sent = clip_and_noise(sent, "items", cohort.rows, key, self.clip, self.laplace)
-        return sent | {"anonymous": cohort.params["user"]}
+        rows, key = cohort.rows, cohort.samples.key
+        sent = cohort.outbox | {"items": pseudo_rows(cohort.outbox["items"], rows, key)}
+        noisy = clip_and_noise(sent, "items", rows, key, self.clip, self.laplace) if self.laplace else sent
+        return noisy | {"anonymous": cohort.params["user"]}
 
     def receive(self, users: Tensor, ids: Tensor, owner: Tensor, message: Params, shared: Params) -> Params | None:
         items, fresh = torch.zeros_like(shared["items"]), torch.zeros_like(shared["anonymous"])
