@@ -13,7 +13,9 @@ from federec.methods.base import Method
 
 
 class CentralMethod(Method):
-    """A method fitted on pooled data. Each round refits or refines; the round is chosen on validation as ever."""
+    """A method fitted on pooled data. Each round refits or refines; the round is chosen on validation as ever.
+
+    New tensors come to be where the run takes place: its trainer says so to torch."""
 
     def start(self, split: Split, seed: int) -> Params:
         """First values."""
@@ -34,7 +36,7 @@ class CentralMethod(Method):
 
 def history_matrix(split: Split, users: Tensor) -> Tensor:
     """[C, n_items] with 1 where a user's training history has the item; for a few users at a time."""
-    codes = users.numpy()
+    codes = users.cpu().numpy()
     counts = split.ptr[codes + 1] - split.ptr[codes]
     row = np.repeat(np.arange(len(codes)), counts)
     place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(split.ptr[codes], counts)

@@ -56,7 +56,7 @@ class IALS(CentralMethod):
         while start < len(solved):
             stop = max(start + 1, int(np.searchsorted(ptr, ptr[start] + _BLOCK, side="right")) - 1)
             rows = fixed[torch.from_numpy(others[ptr[start] : ptr[stop]].astype(np.int64))]
-            owner = torch.from_numpy(np.repeat(np.arange(stop - start), np.diff(ptr[start : stop + 1])))
+            owner = torch.arange(stop - start).repeat_interleave(torch.tensor(np.diff(ptr[start : stop + 1])))
             outer = torch.zeros(stop - start, *base.shape)
             outer.index_add_(0, owner, rows[:, :, None] * rows[:, None, :])
             linked = torch.zeros(stop - start, fixed.shape[1]).index_add_(0, owner, rows)

@@ -58,7 +58,7 @@ class LightGCN(PooledMethod):
             yield users[negative], items[labels > 0][taken[negative]], items[negative], key[negative]
 
     def learn(self, model: Params, split: Split, devices: Devices, seed: int, round_: int) -> Params:
-        graph = adjacency(split)
+        graph = adjacency(split).to(model["users"].device)
         model = {name: value.clone() for name, value in model.items()}
         for batch in self.batches(devices, seed, round_):
             self.descend(model, (graph, *batch))

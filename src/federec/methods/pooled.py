@@ -66,7 +66,7 @@ class PooledMethod(CentralMethod):
         """Users, items and labels of the epoch's mini-batches: all devices' samples, shuffled together."""
         samples = [torch.cat(column) for column in zip(*self.draw(devices, seed, round_), strict=True)]
         key = samples.pop()
-        order = torch.from_numpy(key.numpy().argsort(kind="stable"))
+        order = key.argsort(stable=True)
         for part in order.split(self.batch):
             yield tuple(column[part] for column in samples)
 

@@ -92,7 +92,7 @@ def trainer(
             raise UserError(f"'{method.name}' as it is set has no fused engine on {place}; leave out --engine fused")
         return DeviceTrainer(method, split, protocol, seed, participation, place, fused)
     assert isinstance(method, CentralMethod)
-    return CentralTrainer(method, split, protocol, seed)
+    return CentralTrainer(method, split, protocol, seed, place)
 
 
 def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
@@ -237,20 +237,24 @@ class DeviceTrainer:
 class CentralTrainer:
     """Fits a centralised reference in this process."""
 
-    def __init__(self, method: CentralMethod, split: Split, protocol: EvaluationProtocol, seed: int) -> None:
-        self.method, self.split, self.seed = method, split, seed
-        self.devices = Devices.of(split, protocol.close_held_out)
-        self.evaluator = Evaluator(split, seed)
-        self.state = State(method.start(split, seed))
+    def __init__(
+        self, method: CentralMethod, split: Split, protocol: EvaluationProtocol, seed: int, place: str
+    ) -> None:
+        self.method, self.split, self.seed, self.place = method, split, seed, torch.device(place)
+        self.devices = Devices.of(split, protocol.close_held_out, place)
+        self.evaluator = Evaluator(split, seed, place)
+        self.state = State({name: value.to(place) for name, value in method.start(split, seed).items()})
 
     def play(self, round_: int) -> Played:
         began = time.perf_counter()
-        model = self.method.learn(self.state.shared, self.split, self.devices, self.seed, round_)
-        self.state = State({name: value.contiguous() for name, value in model.items()})  # as a checkpoint stores it
+        with self.place:
+            model = self.method.learn(self.state.shared, self.split, self.devices, self.seed, round_)
+        # As a checkpoint stores it.
+        self.state = State({name: value.to(self.place).contiguous() for name, value in model.items()})
         now = time.perf_counter()
         ranks = self.evaluator.sampled()
         for users in ranks.missing().split(_USERS):
-            scores = self.method.scores(self.state.shared, self.split, users)
+            scores = self._scores(self.state, users)
             ranks.add(users, partial(scores.gather, 1))
         valid, test = ranks.metrics()
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
@@ -259,10 +263,14 @@ class CentralTrainer:
     def review(self, model: State, round_: int) -> Review:
         sampled, full = self.evaluator.sampled(), self.evaluator.full()
         for users in sampled.missing().split(_USERS):
-            scores = self.method.scores(model.shared, self.split, users)
+            scores = self._scores(model, users)
             for ranks in (sampled, full):
                 ranks.add(users, partial(scores.gather, 1))
         return _review(sampled, full, {})
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
-        return self.method.scores(model.shared, self.split, torch.tensor([user]))[0]
+        return self._scores(model, torch.tensor([user], device=self.place))[0]
+
+    def _scores(self, model: State, users: Tensor) -> Tensor:
+        with self.place:
+            return self.method.scores(model.shared, self.split, users)
