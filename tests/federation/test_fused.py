@@ -4,7 +4,7 @@ import torch
 
 from federec.cohort.draw import Devices
 from federec.evaluation.protocols import protocol
-from federec.federation.fused import FusedRound, fused_scores
+from federec.federation.fused import fused_round, fused_scores
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.federation.views import score_global, score_own
@@ -32,7 +32,7 @@ def both(method, devices, rounds, users):
             seen[cohort.users] = own
 
         slow = play(method, stacked, devices, users, 7, round_, observe)
-        playing = FusedRound(method, fused, devices, 7, round_)
+        playing = fused_round(method, fused, devices, 7, round_)
         scores = torch.cat([playing.play(part, items.expand(len(part), -1)) for part in users.split(4)])
         quick = playing.finish()
     return stacked, fused, slow, quick, seen[users], scores
@@ -56,13 +56,13 @@ def test_the_kernel_plays_the_same_round(small, devices, name, plugins, users, r
     assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
     assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
     ask = torch.arange(devices.n_items).expand(len(users), -1)
-    close(fused_scores(method, fused, users, ask), score_global(method, stacked, users, ask), tolerance)
+    close(fused_scores(method, fused, devices, users, ask), score_global(method, stacked, users, ask), tolerance)
 
 
 @pytest.mark.parametrize(("name", "plugins"), [("pfedrec", {"hidden": (4,)}), ("local-only", {}), ("ldp", {})])
-def test_what_has_no_linear_score_is_left_to_torch(small, name, plugins):
+def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins):
     method = small("pfedrec", ("ldp",)) if name == "ldp" else small(name, **plugins)
-    assert method.linear_score(50) is None
+    assert method.fused_form(50) is None
 
 
 @pytest.mark.parametrize(("name", "plugins"), CASES[:3], ids=["+".join((n, *p)) for n, p in CASES[:3]])

@@ -10,83 +10,125 @@ from torch import Tensor
 
 from federec import streams
 from federec.cohort.draw import Devices
+from federec.cohort.layers import Params
 from federec.federation.round import RoundReport
 from federec.federation.state import State
 from federec.federation.update import Channel
 from federec.kernels.linear import linear_round, linear_scores
-from federec.methods.base import DeviceMethod, LinearScore
+from federec.methods.base import DeviceMethod
+from federec.methods.forms import Form, LinearScore
+
+Floats = NDArray[np.float32]
 
 
 class FusedRound:
-    """One round of a method with a linear score, a few users at a time."""
+    """One round, a few users at a time. A subclass drives the kernel of one form."""
 
     def __init__(self, method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> None:
-        form = method.linear_score(devices.n_items)
-        assert form is not None
         self.method, self.state, self.devices, self.seed, self.round = method, state, devices, seed, round_
-        self.form = form
-        threads = min(torch.get_num_threads(), numba.get_num_threads())
-        numba.set_num_threads(threads)
-        self.total = np.zeros((threads, *state.shared[form.table].shape), np.float32)
-        self.loss = np.zeros((threads, 2))
+        self.threads = min(torch.get_num_threads(), numba.get_num_threads())
+        numba.set_num_threads(self.threads)
+        self.loss = np.zeros((self.threads, 2))
+        """Each thread's sum of losses, and how many."""
         self.touched: list[NDArray[np.int64]] = []
 
     def play(self, users: Tensor, ask: Tensor) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows."""
-        form, method, devices = self.form, self.method, self.devices
         # Longest first, dealt out to the threads in turn: all end at about the same time.
-        order = devices.lengths(users, method.negatives).argsort(descending=True, stable=True)
-        chosen = users[order].numpy()
-        scores = np.zeros((len(chosen), ask.shape[1]), np.float32)
-        touched = np.zeros(len(chosen), np.int64)
+        order = self.devices.lengths(users, self.method.negatives).argsort(descending=True, stable=True)
+        scores = np.zeros(ask.shape, np.float32)
+        touched = np.zeros(len(users), np.int64)
+        keys = streams.keys(self.seed, self.round, users[order]).numpy().view(np.uint64)
+        self.learn(users[order].numpy(), keys, ask[order].numpy(), scores, touched)
+        self.touched.append(touched)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order))
+        return torch.from_numpy(scores)[back]
+
+    def learn(
+        self, users: NDArray[np.int64], keys: NDArray[np.uint64], ask: NDArray[np.int64], scores: Floats,
+        touched: NDArray[np.int64],
+    ) -> None:  # fmt: skip
+        """Run the kernel on users with these stream keys; fills in the scores and how many rows each has touched."""
+        raise NotImplementedError(f"{type(self).__name__}.learn")
+
+    def change(self) -> Params:
+        """The devices' changes of shared item rows, summed."""
+        raise NotImplementedError(f"{type(self).__name__}.change")
+
+    def finish(self) -> RoundReport:
+        """The server takes the mean of the changes."""
+        touched = np.concatenate(self.touched)
+        mean = {name: total / len(touched) for name, total in self.change().items()}
+        self.state.shared = self.method.server_step(self.state.shared, mean, self.state.server)
+        width = sum(rows.shape[1] for rows in mean.values())
+        size = Channel(self.devices.n_items).rows_bytes(torch.from_numpy(touched), width)
+        loss, times = self.loss.sum(0)
+        each = float(size.double().mean())
+        return RoundReport(loss / times, each, each, self.method.inspect(self.state.shared))
+
+
+class LinearRound(FusedRound):
+    """A round of a method with a linear score."""
+
+    def __init__(self, form: LinearScore, *facts: *tuple[DeviceMethod, State, Devices, int, int]) -> None:
+        super().__init__(*facts)
+        self.form = form
+        self.total = np.zeros((self.threads, *self.state.shared[form.table].shape), np.float32)
+
+    def learn(
+        self, users: NDArray[np.int64], keys: NDArray[np.uint64], ask: NDArray[np.int64], scores: Floats,
+        touched: NDArray[np.int64],
+    ) -> None:  # fmt: skip
+        form, method, devices = self.form, self.method, self.devices
         linear_round(
             self.state.shared[form.table].numpy(),
             *private(self.state, form),
-            chosen,
+            users,
             devices.ptr.numpy(),
             devices.train.numpy(),
             devices.closed_ptr.numpy(),
             devices.gaps.numpy(),
-            streams.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
+            keys,
             method.negatives,
             method.batch,
             method.epochs,
             np.array([form.rate, form.item_rate], np.float32),
             form.alternate,
             form.bias is not None,
-            ask[order].numpy(),
+            ask,
             scores,
             self.total,
             self.loss,
             touched,
         )
-        self.touched.append(touched)
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order))
-        return torch.from_numpy(scores)[back]
 
-    def finish(self) -> RoundReport:
-        """The server takes the mean of the changes."""
-        form, touched = self.form, np.concatenate(self.touched)
-        mean = torch.from_numpy(self.total.sum(0)) / len(touched)
-        self.state.shared = self.method.server_step(self.state.shared, {form.table: mean}, self.state.server)
-        size = Channel(self.devices.n_items).rows_bytes(torch.from_numpy(touched), mean.shape[1])
-        loss, times = self.loss.sum(0)
-        each = float(size.double().mean())
-        return RoundReport(loss / times, each, each, self.method.inspect(self.state.shared))
+    def change(self) -> Params:
+        return {self.form.table: torch.from_numpy(self.total.sum(0))}
 
 
-def fused_scores(method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
-    """Scores [C, K] with the server's rows."""
-    form = method.linear_score(len(next(iter(state.shared.values()))))
+def form_of(method: DeviceMethod, devices: Devices) -> Form:
+    """The form of a method that has one."""
+    form = method.fused_form(devices.n_items)
     assert form is not None
+    return form
+
+
+def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> FusedRound:
+    """A round in which nobody has played yet."""
+    return LinearRound(form_of(method, devices), method, state, devices, seed, round_)
+
+
+def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
+    """Scores [C, K] of items [C, K] with the server's rows."""
+    form = form_of(method, devices)
     out = np.empty(items.shape, np.float32)
     shared = state.shared[form.table].numpy()
     linear_scores(shared, *private(state, form), users.numpy(), items.contiguous().numpy(), out)
     return torch.from_numpy(out)
 
 
-def private(state: State, form: LinearScore) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def private(state: State, form: LinearScore) -> tuple[Floats, Floats]:
     """Views of all devices' weights [N, dim] and biases [N]; without a bias, zeros that nothing is written to."""
     weights = state.private[form.weight]
     biases = torch.zeros(len(weights)) if form.bias is None else state.private[form.bias]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -16,28 +15,11 @@ from federec.cohort.draw import Devices, History, Samples
 from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
 from federec.cohort.spectrum import effective_rank, singular_values
+from federec.methods.forms import Form
 
 View = Literal["own", "global"]
 Notes = dict[str, float | list[float]]
 """Figures of a round by name."""
-
-
-@dataclass(frozen=True)
-class LinearScore:
-    """A method whose score is sigma(w . v + b) and whose step is SGD: what a faster engine needs to know of it."""
-
-    table: str
-    """Shared item rows v."""
-    weight: str
-    """Private w."""
-    bias: str | None
-    """Private b, if any."""
-    rate: float
-    """Step of w and b."""
-    item_rate: float
-    """Step of v."""
-    alternate: bool
-    """v steps after w, with the new w; both step at once otherwise."""
 
 
 class Settings(BaseModel):
@@ -165,8 +147,8 @@ class DeviceMethod(Method):
                 notes |= {f"{name}: effective rank": effective_rank(values), f"{name}: spectrum": values.tolist()}
         return notes
 
-    def linear_score(self, n_items: int) -> LinearScore | None:
-        """The method in the form that the fused engine runs; None where it has no such form."""
+    def fused_form(self, n_items: int) -> Form | None:
+        """The method in a form that a fused engine runs; None where it has none."""
         return None
 
     def step(self, step: Step) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Param, Params, dot, item_rows
-from federec.methods.base import DeviceMethod, LinearScore
+from federec.methods.base import DeviceMethod
+from federec.methods.forms import Form, LinearScore
 
 
 class FedMF(DeviceMethod):
@@ -44,7 +45,7 @@ class FedMF(DeviceMethod):
         """Step of the item rows."""
         return self.lr * n_items * self.item_lr_factor
 
-    def linear_score(self, n_items: int) -> LinearScore | None:
+    def fused_form(self, n_items: int) -> Form | None:
         return LinearScore("items", "user", None, self.lr, self.item_rate(n_items), alternate=False)
 
     def step(self, step: Step) -> None:

@@ -22,7 +22,7 @@ class LocalOnly(PFedRec):
     def shared(self) -> dict[str, Param]:
         return {}
 
-    def linear_score(self, n_items: int) -> None:
+    def fused_form(self, n_items: int) -> None:
         return None  # its item rows are private
 
     def private(self) -> dict[str, Param]:

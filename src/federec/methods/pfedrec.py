@@ -17,7 +17,8 @@ from torch import Tensor
 
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Param, Params, hidden, item_rows, mlp, mlp_params
-from federec.methods.base import DeviceMethod, LinearScore, View
+from federec.methods.base import DeviceMethod, View
+from federec.methods.forms import Form, LinearScore
 
 
 class PFedRec(DeviceMethod):
@@ -52,7 +53,7 @@ class PFedRec(DeviceMethod):
         """eta'."""
         return self.lr * n_items * self.item_lr_factor
 
-    def linear_score(self, n_items: int) -> LinearScore | None:
+    def fused_form(self, n_items: int) -> Form | None:
         names = ("items", "score.0.weight", "score.0.bias")
         return None if self.hidden else LinearScore(*names, self.lr, self.item_rate(n_items), alternate=True)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from federec.errors import UserError
-from federec.methods.base import DeviceMethod, LinearScore, Method, Settings
+from federec.methods.base import DeviceMethod, Method, Settings
+from federec.methods.forms import Form
 
 if TYPE_CHECKING:
     _Below = DeviceMethod  # what `super()` is, once a plug-in lies over a method
@@ -24,7 +25,7 @@ class Plugin(_Below):
     changes_steps: ClassVar[bool] = True
     """It changes how devices step down a gradient, so it says nothing to a method that solves in closed form."""
 
-    def linear_score(self, n_items: int) -> LinearScore | None:
+    def fused_form(self, n_items: int) -> Form | None:
         return None  # whatever the method below is, it is no longer that
 
 

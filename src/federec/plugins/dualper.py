@@ -15,7 +15,8 @@ from torch import Tensor
 
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Param
-from federec.methods.base import LinearScore, View
+from federec.methods.base import View
+from federec.methods.forms import Form, LinearScore
 from federec.plugins.base import Plugin
 
 
@@ -32,9 +33,9 @@ class DualPer(Plugin):
         layers = {name: param for name, param in super().shared().items() if not param.rows}
         return {**super().private(), **layers}
 
-    def linear_score(self, n_items: int) -> LinearScore | None:
-        below = super(Plugin, self).linear_score(n_items)
-        return below and replace(below, alternate=True)
+    def fused_form(self, n_items: int) -> Form | None:
+        below = super(Plugin, self).fused_form(n_items)
+        return replace(below, alternate=True) if isinstance(below, LinearScore) else None
 
     def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
         score = {name: rate for name, rate in rates.items() if name not in step.cohort.tables}

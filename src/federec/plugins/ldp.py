@@ -18,7 +18,7 @@ from torch import Tensor
 from federec import streams
 from federec.cohort.cohort import Cohort
 from federec.cohort.layers import Params
-from federec.methods.base import LinearScore
+from federec.methods.forms import Form
 from federec.plugins.base import Plugin
 
 
@@ -31,8 +31,8 @@ class LDP(Plugin):
     laplace: NonNegativeFloat = 0.5
     """Scale of the noise; its standard deviation is sqrt(2) times that."""
 
-    def linear_score(self, n_items: int) -> LinearScore | None:
-        return None if self.laplace else super(Plugin, self).linear_score(n_items)
+    def fused_form(self, n_items: int) -> Form | None:
+        return None if self.laplace else super(Plugin, self).fused_form(n_items)
 
     def message(self, cohort: Cohort, shared: Params) -> Params:
         message = super().message(cohort, shared)

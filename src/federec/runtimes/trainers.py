@@ -22,7 +22,7 @@ from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
-from federec.federation.fused import FusedRound, fused_scores
+from federec.federation.fused import fused_round, fused_scores
 from federec.federation.round import RoundReport, play, select
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
@@ -112,7 +112,7 @@ def _ignore(cohort: Cohort) -> None:
 
 def fused_fits(method: DeviceMethod, split: Split, place: str) -> bool:
     """Whether a kernel can play the method's rounds."""
-    return place == "cpu" and method.linear_score(split.data.n_items) is not None
+    return place == "cpu" and method.fused_form(split.data.n_items) is not None
 
 
 class DeviceTrainer:
@@ -166,7 +166,7 @@ class DeviceTrainer:
 
     def _fused(self, ranks: Sampled, users: Tensor, round_: int) -> tuple[RoundReport, float]:
         """The same in one pass of a kernel, which scores as it goes."""
-        playing = FusedRound(self.method, self.state, self.devices, self.seed, round_)
+        playing = fused_round(self.method, self.state, self.devices, self.seed, round_)
         if self.method.view == "own":
             ranks.add(users, partial(playing.play, users))
         else:
@@ -176,7 +176,7 @@ class DeviceTrainer:
     def _score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
         """Scores with the server's rows."""
         if self.fused:
-            return fused_scores(self.method, state, users, items)
+            return fused_scores(self.method, state, self.devices, users, items)
         return score_global(self.method, state, users, items, self.devices)
 
     def _select(self, round_: int) -> Tensor:
@@ -211,7 +211,7 @@ class DeviceTrainer:
 
     def _rank_own(self, state: State, round_: int, sampled: Sampled, full: Full) -> None:
         """Rank all items with the rows that devices tune in a round played by the kernel."""
-        playing = FusedRound(self.method, state, self.devices, self.seed, round_)
+        playing = fused_round(self.method, state, self.devices, self.seed, round_)
         items = torch.arange(self.devices.n_items)
         for users in self._select(round_).split(_USERS):
             scores = playing.play(users, items.expand(len(users), -1))
