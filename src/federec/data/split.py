@@ -49,22 +49,28 @@ class Split:
 
 
 def leave_one_out(data: Interactions, seed: int = 0) -> Split:
-    """Hold out each user's two newest items.
-
-    Among equal times the first row of the source counts as the newest, as in the published code
-    (pandas' `rank(method="first", ascending=False)`). Without timestamps the order is random, a pure
-    function of (seed, user, item). A user with fewer than three items trains but is not evaluated.
-    """
-    order = _oldest_first(data, seed)
-    users, items = data.users[order], data.items[order]
-    ptr = _offsets(users, data.n_users)
-    counts = np.diff(ptr)
-    held = np.flatnonzero(counts >= NEEDED)
-    if not len(held):
+    """Hold out each user's two newest items; some user must have that many."""
+    split = hold_out(data, seed)
+    if not len(split.evaluated):
         raise UserError(
             f"no user of '{data.name}' has {NEEDED} distinct items, so nothing can be held out for "
             "validation and test; use data with longer histories"
         )
+    return split
+
+
+def hold_out(data: Interactions, seed: int = 0, numbers: NDArray[np.int64] | None = None) -> Split:
+    """Hold out each user's two newest items, where a user has more than two.
+
+    Among equal times the first row of the source counts as the newest, as in the published code
+    (pandas' `rank(method="first", ascending=False)`). Without timestamps the order is random, a pure
+    function of (seed, user, item); `numbers` are the users' in the random streams, where their codes are not.
+    A user with fewer than three items trains but is not evaluated.
+    """
+    order = _oldest_first(data, seed, numbers)
+    users, items = data.users[order], data.items[order]
+    ptr = _offsets(users, data.n_users)
+    held = np.flatnonzero(np.diff(ptr) >= NEEDED)
     last = ptr[held + 1] - 1
     test = np.full(data.n_users, -1, np.int32)
     valid = test.copy()
@@ -74,11 +80,12 @@ def leave_one_out(data: Interactions, seed: int = 0) -> Split:
     return Split(data, _offsets(users[trains], data.n_users), items[trains], valid, test)
 
 
-def _oldest_first(data: Interactions, seed: int) -> NDArray[np.int64]:
+def _oldest_first(data: Interactions, seed: int, numbers: NDArray[np.int64] | None) -> NDArray[np.int64]:
     """Rows sorted by user, then from the oldest to the newest."""
     if data.times is not None:
         return np.lexsort((-np.arange(len(data)), data.times, data.users))
-    key = streams.keys(seed, streams.ONCE, data.users.astype(np.int64))
+    users = data.users.astype(np.int64) if numbers is None else numbers[data.users]
+    key = streams.keys(seed, streams.ONCE, users)
     return np.lexsort((streams.bits(key, streams.HOLDOUT + data.items.astype(np.int64)), data.users))
 
 

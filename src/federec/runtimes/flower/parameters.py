@@ -1,0 +1,84 @@
+"""What a device has learned, as bytes: one user's private parameters, and the shared ones that reached the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from federec.cohort.layers import Params
+from federec.cohort.rows import look_up
+from federec.errors import UserError
+from federec.federation.state import State
+
+
+def take(state: State, user: int) -> bytes:
+    """One user's private part of a state."""
+    own = {f"private:{name}": value[user].contiguous() for name, value in state.private.items()}
+    for name, store in state.stores.items():
+        own |= {f"ids:{name}": store.ids[user].contiguous(), f"rows:{name}": store.rows[user].contiguous()}
+    return save(own)
+
+
+def put(state: State, user: int, taken: bytes) -> None:
+    """Put what was taken back into a state."""
+    own = load(taken)
+    wanted = {f"private:{name}" for name in state.private}
+    wanted |= {f"{part}:{name}" for name in state.stores for part in ("ids", "rows")}
+    if own.keys() != wanted or any(v.shape != own[f"private:{n}"].shape for n, (v, *_) in state.private.items()):
+        raise UserError("the run's method or its settings have changed under the same name; start a new run")
+    for name, value in state.private.items():
+        value[user] = own[f"private:{name}"]
+    for name, store in state.stores.items():
+        store.ids[user], store.rows[user] = own[f"ids:{name}"], own[f"rows:{name}"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Shared parameters as they reached a device: the rows of some items, and layers whole."""
+
+    ids: Tensor
+    """Item codes, ascending."""
+    rows: Params
+    """Item table -> [len(ids), width]."""
+    layers: Params = field(default_factory=dict)
+
+    @staticmethod
+    def nothing() -> Seen:
+        return Seen(torch.zeros(0, dtype=torch.int64), {})
+
+    def merged(self, newer: Seen) -> Seen:
+        """With newer rows in place of older ones."""
+        if not len(self.ids) or not newer.rows:
+            return newer if not len(self.ids) else Seen(self.ids, self.rows, newer.layers)
+        ids = torch.cat([self.ids, newer.ids]).unique()
+        rows = {}
+        for name, new in newer.rows.items():
+            rows[name] = new.new_zeros(len(ids), new.shape[1])
+            rows[name][look_up(ids, self.ids)] = self.rows[name]
+            rows[name][look_up(ids, newer.ids)] = new
+        return Seen(ids, rows, newer.layers)
+
+    def shared(self, n_items: int) -> Params:
+        """Whole tables; rows never seen are zero."""
+        tables = {}
+        for name, rows in self.rows.items():
+            tables[name] = rows.new_zeros(n_items, rows.shape[1])
+            tables[name][self.ids] = rows
+        return tables | self.layers
+
+    def dump(self) -> bytes:
+        rows = {f"rows:{name}": value.contiguous() for name, value in self.rows.items()}
+        layers = {f"layers:{name}": value.contiguous() for name, value in self.layers.items()}
+        return save({"ids": self.ids} | rows | layers)
+
+    @staticmethod
+    def of(value: bytes) -> Seen:
+        tensors = load(value)
+        rows, layers = (
+            {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
+            for kind in ("rows:", "layers:")
+        )
+        return Seen(tensors["ids"], rows, layers)

@@ -1,0 +1,340 @@
+"""A device folder: what its users did and what was learned from it, on the device's own disk.
+
+Everything is in one vault, `device.db`: the catalogue, the users, a history for each of them, the shared rows that
+reached the device and, for the newest round of a run, private parameters as they are after it and as they were before
+it, so that a round whose outcome never reached the server can be played again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import shutil
+import time as clock
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from federec.data.interactions import Interactions
+from federec.data.split import Split, hold_out
+from federec.errors import UserError, did_you_mean
+from federec.files import cannot_write, make_folder
+from federec.runtimes.flower.catalogue import Catalogue
+from federec.runtimes.flower.keys import Key, Kind
+from federec.runtimes.flower.vault import Vault, lock_of
+
+if TYPE_CHECKING:  # torch takes a second to load, and only learning and recommending need it
+    from torch import Tensor
+
+    from federec.cohort.draw import Devices
+    from federec.federation.state import State
+    from federec.runtimes.config import RunConfig
+    from federec.runtimes.flower.parameters import Seen
+
+FILE = "device.db"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest round that the device took part in."""
+
+    run: str
+    round: int
+    before: int
+    """The round before it here, to whose end the device can go back; 0: the start."""
+    time: float
+    config: dict[str, Any]
+    """The run's settings."""
+
+    def newest(self, round_: int) -> int:
+        """The round after which the device stood before it plays `round_`."""
+        if round_ <= self.before:
+            raise UserError(
+                f"round {round_} of run '{self.run}' cannot be played again: this device is at round {self.round} and "
+                f"keeps the one before it only; start a new run"
+            )
+        return self.round if round_ > self.round else self.before
+
+
+@dataclass(frozen=True)
+class History:
+    """One user's interactions in the order they were recorded."""
+
+    items: NDArray[np.int32]
+    times: NDArray[np.float64]
+    """NaN where unknown."""
+    ratings: NDArray[np.float32]
+    """NaN where there is none."""
+    forgets: int = 0
+    """How often something was erased."""
+
+    @staticmethod
+    def empty() -> History:
+        return History(np.zeros(0, np.int32), np.zeros(0, np.float64), np.zeros(0, np.float32))
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def plus(self, item: int, time: float, rating: float) -> History:
+        """An item that is there already moves to the end."""
+        old = self.without(item)
+        values = np.append(old.items, np.int32(item)), np.append(old.times, time)
+        return replace(self, items=values[0], times=values[1], ratings=np.append(old.ratings, np.float32(rating)))
+
+    def without(self, item: int) -> History:
+        keep = self.items != item
+        return replace(self, items=self.items[keep], times=self.times[keep], ratings=self.ratings[keep])
+
+    def dump(self) -> bytes:
+        return save(
+            {"items": self.items, "times": self.times, "ratings": self.ratings, "forgets": np.array(self.forgets)}
+        )
+
+    @staticmethod
+    def of(value: bytes) -> History:
+        parts = load(value)
+        return History(parts["items"], parts["times"], parts["ratings"], int(parts["forgets"]))
+
+
+class DeviceStore:
+    """An open device folder."""
+
+    def __init__(self, path: Path, key: Key) -> None:
+        check_folder(path)
+        self.path, self._vault = path, Vault(path / FILE, key)
+        self.catalogue = Catalogue.parse(self._vault.need("catalogue"))
+        users = json.loads(self._vault.need("users"))
+        self.users: list[str] = [label for label, _ in users]
+        self._slots: list[int] = [slot for _, slot in users]
+        self._began: list[int] = []
+
+    @staticmethod
+    def open(path: Path, key: Key) -> DeviceStore:
+        """The device folder at `path`."""
+        return DeviceStore(path, key)
+
+    @staticmethod
+    def create(
+        path: Path, key: Key, catalogue: Catalogue, users: Sequence[str], slots: Sequence[int] | None = None
+    ) -> DeviceStore:
+        """A new folder. `slots` are the users' numbers in the federation; random ones if not given."""
+        slots = [secrets.randbelow(2**31) for _ in users] if slots is None else slots
+        return _create(path, key, catalogue, list(zip(users, slots, strict=True)), [History.empty()] * len(users))
+
+    @staticmethod
+    def share(path: Path, key: Key, data: Interactions, codes: Sequence[int]) -> DeviceStore:
+        """A new folder that hosts some users of a data set, under the numbers that they have in it."""
+        order = np.argsort(data.users, kind="stable")
+        ptr = np.searchsorted(data.users[order], np.arange(data.n_users + 1))
+        unknown = np.full(len(data), np.nan, np.float32)
+        ratings = unknown if data.ratings is None else data.ratings.astype(np.float32)
+        times = unknown.astype(np.float64) if data.times is None else data.times
+        histories = []
+        for code in codes:
+            own = order[ptr[code] : ptr[code + 1]]
+            histories.append(History(data.items[own], times[own], ratings[own]))
+        users = [(str(data.user_ids[code]), int(code)) for code in codes]
+        return _create(path, key, Catalogue.of(data), users, histories)
+
+    def close(self) -> None:
+        """Let go of the file. What was written is safe without it."""
+        self._vault.close()
+
+    # What users did
+
+    @cached_property
+    def slots(self) -> Tensor:
+        """[C] each user's number in the federation's random streams: all that the server knows of who a user is."""
+        import torch
+
+        return torch.tensor(self._slots, dtype=torch.int64)
+
+    def user(self, label: str | None = None) -> int:
+        """The local number of a user; where there is only one it need not be said which."""
+        if label is None and len(self.users) == 1:
+            return 0
+        if label is None:
+            raise UserError(f"{self.path}: hosts {len(self.users):,} users; say which one is meant with --user")
+        if label not in self.users:
+            known = did_you_mean(label, self.users) if len(self.users) <= 20 else ""
+            raise UserError(f"{self.path}: hosts no user '{label}'{known}")
+        return self.users.index(label)
+
+    def history(self, user: int) -> History:
+        """A user's interactions."""
+        return History.of(self._vault.need(f"history {user}"))
+
+    def add(self, user: int, item: str, time: float | None = None, rating: float | None = None) -> None:
+        """Record an interaction, now if no time is given; one that is there already is brought up to date."""
+        code = self.catalogue.code(item)
+        with self._vault.change():
+            new = self.history(user).plus(
+                code, clock.time() if time is None else time, math.nan if rating is None else rating
+            )
+            self._vault.put(f"history {user}", new.dump())
+
+    def forget(self, user: int, item: str) -> None:
+        """Erase an interaction, and the user's private parameters, which were learned from it too."""
+        code = self.catalogue.code(item)
+        with self._vault.change():
+            history = self.history(user)
+            if code not in history.items:
+                raise UserError(f"'{item}' is not among the interactions of '{self.users[user]}'; nothing was erased")
+            left = replace(history.without(code), forgets=history.forgets + 1)
+            self._vault.put(f"history {user}", left.dump())
+            for name in self._vault.names(f"state {user} "):
+                self._vault.delete(name)
+        self._vault.scrub()
+
+    def interactions(self) -> Interactions:
+        """All interactions; users are numbered as they are hosted, items as in the catalogue."""
+        histories = [self.history(user) for user in range(len(self.users))]
+        items, times, ratings = (
+            np.concatenate([getattr(history, part) for history in (History.empty(), *histories)])
+            for part in ("items", "times", "ratings")
+        )
+        timed = ~np.isnan(times)
+        return Interactions(
+            name="device",
+            users=np.repeat(np.arange(len(histories)), [len(history) for history in histories]).astype(np.int32),
+            items=items,
+            user_ids=np.array(self.users, object),
+            item_ids=np.array(self.catalogue.labels, object),
+            times=np.where(timed, times, -np.inf) if timed.any() else None,  # what has no time is older than the rest
+            ratings=None if np.isnan(ratings).any() else ratings,
+            titles=self.catalogue.titles,
+        )
+
+    def split(self, seed: int) -> Split:
+        """What the users train on and what is held out, as in a local run with the same seed."""
+        return hold_out(self.interactions(), seed, np.array(self._slots, np.int64))
+
+    def devices(self, seed: int, close_held_out: bool = False) -> Devices:
+        """The hosted users as a cohort sees them, numbered 0..C-1."""
+        from federec.cohort.draw import Devices
+
+        return Devices.of(self.split(seed), close_held_out)
+
+    def grow(self, catalogue: Catalogue) -> None:
+        """Take a newer catalogue from the server."""
+        if not catalogue.extends(self.catalogue):
+            old, new = self.catalogue.version, catalogue.version
+            raise UserError(f"{self.path}: catalogue {new} renumbers items of {old}; a catalogue may only grow")
+        with self._vault.change():
+            self._vault.put("catalogue", catalogue.text().encode())
+        self.catalogue = catalogue
+
+    # What was learned
+
+    @property
+    def head(self) -> Head | None:
+        """The newest round; None where there was none."""
+        value = self._vault.get("head")
+        return None if value is None else Head(**json.loads(value))
+
+    def begin(self, run: str, round_: int, start: State) -> State:
+        """The state before a round: private parameters as they were, those of `start` where a user has none yet, and
+        all else of `start`. A round that was played here already, but for the server never was, can be begun again."""
+        from federec.runtimes.flower.parameters import put
+
+        state, head = start.copy(), self.head
+        self._began = self._forgets()
+        if head is not None and head.run == run:
+            newest = head.newest(round_)
+            for user in range(len(self.users)):
+                if (value := self._vault.get(f"state {user} {newest}")) is not None:
+                    put(state, user, value)
+        return state
+
+    def commit(self, run: str, round_: int, state: State, seen: Seen, config: RunConfig) -> None:
+        """Keep the outcome of the round begun last: all of it or, where this is interrupted, nothing. What another run
+        learned goes; a user who erased something since then starts anew."""
+        from federec.runtimes.flower.parameters import take
+
+        with self._vault.change():
+            head, before = self.head, 0
+            if head is not None and head.run == run:
+                before, seen = head.newest(round_), self.seen().merged(seen)
+            kept = f" {before}" if before else None
+            for name in self._vault.names("state "):
+                if kept is None or not name.endswith(kept):
+                    self._vault.delete(name)
+            for user, (forgets, then) in enumerate(zip(self._forgets(), self._began, strict=True)):
+                if forgets == then:
+                    self._vault.put(f"state {user} {round_}", take(state, user))
+            self._vault.put("seen", seen.dump())
+            facts = Head(run, round_, before, clock.time(), config.model_dump(mode="json"))
+            self._vault.put("head", json.dumps(asdict(facts)).encode())
+
+    def seen(self) -> Seen:
+        """Shared parameters as they last reached the device."""
+        from federec.runtimes.flower.parameters import Seen
+
+        value = self._vault.get("seen")
+        return Seen.nothing() if value is None else Seen.of(value)
+
+    def see(self, newer: Seen) -> None:
+        """Keep newer shared parameters that came without a round."""
+        with self._vault.change():
+            self._vault.put("seen", self.seen().merged(newer).dump())
+
+    def verify(self) -> None:
+        """Read everything, so that damage anywhere is noticed."""
+        self._vault.verify()
+
+    def _forgets(self) -> list[int]:
+        return [self.history(user).forgets for user in range(len(self.users))]
+
+
+def check_folder(path: Path) -> None:
+    """Refuse what is no device folder."""
+    if not (path / FILE).is_file():
+        raise UserError(f"{path}: is not a device folder (no {FILE}); make one with: federec device init")
+
+
+def lock(path: Path) -> tuple[Kind, str]:
+    """What a folder is locked with (file, keyring or passphrase), and a name for its key."""
+    check_folder(path)
+    return lock_of(path / FILE)
+
+
+def erase(path: Path) -> None:
+    """Erase a device folder with everything in it; no key is needed for that."""
+    check_folder(path)
+    shutil.rmtree(path)
+
+
+def _create(
+    path: Path, key: Key, catalogue: Catalogue, users: list[tuple[str, int]], histories: list[History]
+) -> DeviceStore:
+    """Made aside, and put in its place when it is whole."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        what = "is a device folder already" if (path / FILE).is_file() else "exists and is not empty"
+        raise UserError(f"{path}: {what}; choose another place")
+    if len(dict(users)) < len(users) or len({slot for _, slot in users}) < len(users):
+        raise UserError(f"{path}: a user is given twice")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        make_folder(part)
+        part.chmod(0o700)
+        vault = Vault.create(part / FILE, key)
+        with vault.change():
+            vault.put("catalogue", catalogue.text().encode())
+            vault.put("users", json.dumps(users).encode())
+            for user, history in enumerate(histories):
+                vault.put(f"history {user}", history.dump())
+        vault.close()
+        part.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return DeviceStore(path, key)

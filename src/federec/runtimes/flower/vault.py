@@ -1,0 +1,177 @@
+"""Named values in one file, encrypted and authenticated, changed all together or not at all.
+
+An SQLite database (WAL). In the clear are names, sizes and what tells the right key from a wrong one; values are sealed
+with AES-256-GCM, each bound to its name, so that none can be read, changed or swapped without the key.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from federec.errors import UserError
+from federec.runtimes.flower.keys import Key, Kind
+
+_NONCE = 12
+_KINDS: dict[bytes, Kind] = {b"file": "file", b"keyring": "keyring", b"passphrase": "passphrase"}
+_FACTS = "CREATE TABLE plain (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
+_SEALED = "CREATE TABLE sealed (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
+_REMEDIES = {
+    "locked": "another process is at work on it, try again",
+    "full": "free some space and try again",
+    "readonly": "check who may write it",
+    "I/O": "check the disk",
+    "unable to open": "check who may read it",
+}
+
+
+class Vault:
+    """An open vault."""
+
+    def __init__(self, file: Path, key: Key) -> None:
+        self.file = file
+        with self._told():
+            self._db = _connect(file)
+            if self._db.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                raise damaged(file)
+            kind, salt, check = _plain(self._db, file)
+        if kind != key.kind:
+            raise UserError(f"{file.parent}: is locked with a {kind}, not with a {key.kind}")
+        derived = key.derive(salt)
+        if not hmac.compare_digest(check, _check(derived)):
+            raise UserError(f"{file.parent}: this {key.kind} does not open it")
+        self._cipher = AESGCM(derived)
+
+    @staticmethod
+    def create(file: Path, key: Key) -> Vault:
+        """A new vault in a file that is not there yet."""
+        salt = secrets.token_bytes(16)
+        file.touch(mode=0o600, exist_ok=False)
+        db = _connect(file)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(_FACTS)
+        db.execute(_SEALED)
+        facts = {"kind": key.kind.encode(), "salt": salt, "check": _check(key.derive(salt))}
+        db.executemany("INSERT INTO plain VALUES (?, ?)", facts.items())
+        db.close()
+        return Vault(file, key)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def get(self, name: str) -> bytes | None:
+        """A value, None where there is none."""
+        with self._told():
+            found = self._db.execute("SELECT value FROM sealed WHERE name = ?", (name,)).fetchone()
+            return None if found is None else self._open(name, found[0])
+
+    def need(self, name: str) -> bytes:
+        """A value without which the vault is damaged."""
+        value = self.get(name)
+        if value is None:
+            raise damaged(self.file)
+        return value
+
+    def put(self, name: str, value: bytes) -> None:
+        """Set a value; within `change`."""
+        nonce = os.urandom(_NONCE)
+        sealed = nonce + self._cipher.encrypt(nonce, value, name.encode())
+        self._db.execute("INSERT OR REPLACE INTO sealed VALUES (?, ?)", (name, sealed))
+
+    def delete(self, name: str) -> None:
+        """Remove a value if there is one; within `change`."""
+        self._db.execute("DELETE FROM sealed WHERE name = ?", (name,))
+
+    def names(self, beginning: str = "") -> list[str]:
+        """Names that begin so."""
+        with self._told():
+            return [name for (name,) in self._db.execute("SELECT name FROM sealed") if name.startswith(beginning)]
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """Everything put and deleted within happens, or nothing of it."""
+        with self._told():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def scrub(self) -> None:
+        """Leave nothing of deleted and replaced values in the file, its free pages or its log."""
+        with self._told():
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def verify(self) -> None:
+        """Open every value, so that damage anywhere is noticed."""
+        with self._told():
+            for name, value in self._db.execute("SELECT name, value FROM sealed"):
+                self._open(name, value)
+
+    def _open(self, name: str, sealed: bytes) -> bytes:
+        try:
+            value: bytes = self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], name.encode())
+        except (InvalidTag, ValueError, TypeError):
+            raise damaged(self.file) from None
+        return value
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What goes wrong with the file is told in one line."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            remedy = next((remedy for words, remedy in _REMEDIES.items() if words in str(error)), None)
+            raise UserError(f"{self.file}: {error}; {remedy}") if remedy else damaged(self.file) from None
+
+
+def lock_of(file: Path) -> tuple[Kind, str]:
+    """What a vault is locked with, and a name for its key: known without the key."""
+    try:
+        db = _connect(file)
+        kind, salt, _ = _plain(db, file)
+        db.close()
+    except sqlite3.Error:
+        raise damaged(file) from None
+    return kind, salt.hex()
+
+
+def damaged(file: Path) -> UserError:
+    """A vault that cannot be read, though it was whole once."""
+    return UserError(
+        f"{file}: is damaged; bring back a copy of the folder, or give it up and begin anew: federec device forget "
+        "--everything, then federec device init"
+    )
+
+
+def _plain(db: sqlite3.Connection, file: Path) -> tuple[Kind, bytes, bytes]:
+    """Kind of the key, salt, check."""
+    facts = dict(db.execute("SELECT name, value FROM plain").fetchall())
+    kind, salt, check = (facts.get(name) for name in ("kind", "salt", "check"))
+    if kind not in _KINDS or not isinstance(salt, bytes) or not isinstance(check, bytes):
+        raise damaged(file)
+    return _KINDS[kind], salt, check
+
+
+def _check(derived: bytes) -> bytes:
+    """Tells the right key from a wrong one, and nothing about it."""
+    return hmac.digest(derived, b"check", "sha256")
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=30)
+    db.execute("PRAGMA secure_delete = ON")
+    db.execute("PRAGMA synchronous = FULL")
+    return db
