@@ -35,6 +35,8 @@ class Cohort:
     round: int = 1
     history: History | None = None
     """Each device's training interactions, oldest first."""
+    emphasis: Tensor | None = None
+    """[U] weight of a sample of each row in its device's mean loss; None: all alike."""
     losses: list[Tensor] = field(default_factory=list)
     """Loss of each active device, one entry a gradient."""
     notes: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -68,7 +70,8 @@ class Cohort:
             width = slice(start, min(start + batch, counts[0]))
             left = (sizes[:active, None] - start).clamp(max=batch)
             real = torch.arange(width.stop - start, device=slots.device) < left
-            yield Step(self, active, slots[:active, width], labels[:active, width], real / left)
+            weight = self.emphasised(real / left, slots[:active, width])
+            yield Step(self, active, slots[:active, width], labels[:active, width], weight)
 
     def passes(self, batch: int, epochs: int) -> Iterator[Iterable[Step]]:
         """The batches of each epoch. Where one batch holds all samples it is the same in every epoch, whatever its
@@ -81,13 +84,18 @@ class Cohort:
         yield from [[step]] * epochs
         step.close()
 
+    def emphasised(self, weight: Tensor, slots: Tensor) -> Tensor:
+        """Weights of samples by the rows they have."""
+        return weight if self.emphasis is None else weight * self.emphasis[slots]
+
     def whole(self, chunk: int, epoch: int = 0) -> Step:
         """All samples as one batch; its loss is the sum of the means over chunks of the shuffled samples. An item that
         a device drew several times is there once, with their weights added up: the same loss for less work."""
         order, counts = self.samples.order(epoch), self.samples.counts[:, None]
         place = torch.arange(order.shape[1], device=order.device)
         weight = (place < counts) / (counts - place // chunk * chunk).clamp(1, chunk)
-        slots = self.rows.slots.gather(1, order).flatten()
+        slots = self.rows.slots.gather(1, order)
+        weight, slots = self.emphasised(weight, slots), slots.flatten()
         total = weight.new_zeros(len(self.rows)).scatter_add_(0, slots, weight.flatten())
         positive = weight * self.samples.labels.gather(1, order)
         labels = torch.zeros_like(total).scatter_add_(0, slots, positive.flatten()) / total.clamp(min=1e-12)

@@ -14,9 +14,10 @@ from federec.plugins.base import Plugin, plug
 from federec.plugins.dualper import DualPer
 from federec.plugins.ldp import LDP
 from federec.plugins.plgc import PLGC
+from federec.plugins.recency import Recency
 from federec.plugins.sam import SAM
 
-PLUGINS: dict[str, type[Plugin]] = {p.plugin: p for p in (DualPer, SAM, PLGC, LDP)}
+PLUGINS: dict[str, type[Plugin]] = {p.plugin: p for p in (DualPer, SAM, PLGC, LDP, Recency)}
 
 
 def plugin_class(name: str) -> type[Plugin]:

@@ -1,0 +1,38 @@
+"""Recency: a device learns more from what it touched lately.
+
+    loss_i = sum_s w_s BCE_s / n,      w_s = c_i (2^(-age/h) + least) for a positive, 1 for a negative
+
+age is how many newer items the device has, h the half-life in items; c_i makes the weights of a device's positives 1 on
+average. Only the device knows the order of its history: nothing more is sent than without it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import PositiveFloat
+
+from federec.cohort.cohort import Cohort
+from federec.plugins.base import Plugin
+
+
+class Recency(Plugin):
+    """Weight a device's positives by how new they are."""
+
+    plugin: ClassVar[str] = "recency"
+
+    half_life: PositiveFloat = 60.0
+    """Newer items after which a positive weighs half as much."""
+    least: PositiveFloat = 0.05
+    """Added to every weight: what the oldest positives keep."""
+
+    def fit(self, cohort: Cohort) -> None:
+        history = cohort.history
+        assert history is not None
+        weight = (0.5 ** (history.age / self.half_life) + self.least) * history.real
+        weight *= (history.counts / weight.sum(1))[:, None]
+        owner = torch.arange(len(cohort), device=weight.device)[:, None]
+        rows = cohort.rows.find(owner, history.items)[history.real]  # no device draws its own positives as negatives
+        cohort.emphasis = weight.new_ones(len(cohort.rows)).index_put_((rows,), weight[history.real])
+        super().fit(cohort)
