@@ -69,3 +69,18 @@ def test_a_round_can_be_played_again_but_not_the_one_before(store):
     with pytest.raises(UserError, match="round 2 of run 'run' cannot be played again"):
         store.begin("run", 2, start)
     assert torch.equal(store.begin("other", 1, start).private["score.0.bias"], values[1])
+
+
+def test_the_state_after_a_chosen_round_is_kept_as_long_as_asked_for(store):
+    start = State.start(CONFIG.build(), 9, 2, seed=0)
+    for number in range(1, 6):
+        state = store.begin("run", number, start)
+        state.private["score.0.bias"].fill_(number)
+        store.commit("run", number, state, Seen(torch.arange(9), {}), CONFIG, keep=2 if number < 5 else 0)
+        if number == 4:
+            assert (store.after("run", 2, start).private["score.0.bias"] == 2).all()
+    assert (store.after("run", 5, start).private["score.0.bias"] == 5).all()
+    assert (store.after("run", 4, start).private["score.0.bias"] == 4).all()
+    for run, number in (("run", 2), ("run", 3), ("other", 4)):
+        with pytest.raises(UserError, match=f"keeps nothing of round {number} of run '{run}'"):
+            store.after(run, number, start)

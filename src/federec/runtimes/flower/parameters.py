@@ -69,14 +69,14 @@ class Seen:
             tables[name][self.ids] = rows
         return tables | self.layers
 
-    def dump(self) -> bytes:
+    def tensors(self) -> Params:
+        """Flat, for a file or a message."""
         rows = {f"rows:{name}": value.contiguous() for name, value in self.rows.items()}
-        layers = {f"layers:{name}": value.contiguous() for name, value in self.layers.items()}
-        return save({"ids": self.ids} | rows | layers)
+        return {"ids": self.ids} | rows | {f"layers:{name}": value.contiguous() for name, value in self.layers.items()}
 
     @staticmethod
-    def of(value: bytes) -> Seen:
-        tensors = load(value)
+    def parse(tensors: Params) -> Seen:
+        """From its `tensors`, whatever else is among them."""
         rows, layers = (
             {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
             for kind in ("rows:", "layers:")

@@ -50,6 +50,8 @@ class Head:
     round: int
     before: int
     """The round before it here, to whose end the device can go back; 0: the start."""
+    keep: int
+    """Another round whose end is kept, because the server may come back to it; 0: none."""
     time: float
     config: dict[str, Any]
     """The run's settings."""
@@ -114,6 +116,8 @@ class DeviceStore:
         users = json.loads(self._vault.need("users"))
         self.users: list[str] = [label for label, _ in users]
         self._slots: list[int] = [slot for _, slot in users]
+        self.secret = self._vault.need("secret")
+        """Random bytes of this device's own, for what nobody else may foresee: decoys, noise."""
         self._began: list[int] = []
 
     @staticmethod
@@ -243,48 +247,54 @@ class DeviceStore:
     def begin(self, run: str, round_: int, start: State) -> State:
         """The state before a round: private parameters as they were, those of `start` where a user has none yet, and
         all else of `start`. A round that was played here already, but for the server never was, can be begun again."""
+        head = self.head
+        self._began = self._forgets()
+        return self.after(run, head.newest(round_) if head is not None and head.run == run else 0, start)
+
+    def after(self, run: str, round_: int, start: State) -> State:
+        """The state after a round that is kept, as `begin` gives it; after round 0 all users stand at the start."""
         from federec.runtimes.flower.parameters import put
 
         state, head = start.copy(), self.head
-        self._began = self._forgets()
-        if head is not None and head.run == run:
-            newest = head.newest(round_)
-            for user in range(len(self.users)):
-                if (value := self._vault.get(f"state {user} {newest}")) is not None:
-                    put(state, user, value)
+        if round_ == 0:
+            return state
+        if head is None or head.run != run or round_ not in (head.round, head.before, head.keep):
+            raise UserError(f"{self.path}: keeps nothing of round {round_} of run '{run}'")
+        for user in range(len(self.users)):
+            if (value := self._vault.get(f"state {user} {round_}")) is not None:
+                put(state, user, value)
         return state
 
-    def commit(self, run: str, round_: int, state: State, seen: Seen, config: RunConfig) -> None:
+    def commit(self, run: str, round_: int, state: State, seen: Seen, config: RunConfig, keep: int = 0) -> None:
         """Keep the outcome of the round begun last: all of it or, where this is interrupted, nothing. What another run
-        learned goes; a user who erased something since then starts anew."""
+        learned goes; a user who erased something since then starts anew. What was kept after round `keep` stays."""
+        from safetensors.torch import save as save_tensors
+
         from federec.runtimes.flower.parameters import take
 
         with self._vault.change():
             head, before = self.head, 0
             if head is not None and head.run == run:
                 before, seen = head.newest(round_), self.seen().merged(seen)
-            kept = f" {before}" if before else None
+            stays = {before, keep} if before else set()
             for name in self._vault.names("state "):
-                if kept is None or not name.endswith(kept):
+                if int(name.split()[2]) not in stays:
                     self._vault.delete(name)
             for user, (forgets, then) in enumerate(zip(self._forgets(), self._began, strict=True)):
                 if forgets == then:
                     self._vault.put(f"state {user} {round_}", take(state, user))
-            self._vault.put("seen", seen.dump())
-            facts = Head(run, round_, before, clock.time(), config.model_dump(mode="json"))
+            self._vault.put("seen", save_tensors(seen.tensors()))
+            facts = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"))
             self._vault.put("head", json.dumps(asdict(facts)).encode())
 
     def seen(self) -> Seen:
         """Shared parameters as they last reached the device."""
+        from safetensors.torch import load as load_tensors
+
         from federec.runtimes.flower.parameters import Seen
 
         value = self._vault.get("seen")
-        return Seen.nothing() if value is None else Seen.of(value)
-
-    def see(self, newer: Seen) -> None:
-        """Keep newer shared parameters that came without a round."""
-        with self._vault.change():
-            self._vault.put("seen", self.seen().merged(newer).dump())
+        return Seen.nothing() if value is None else Seen.parse(load_tensors(value))
 
     def verify(self) -> None:
         """Read everything, so that damage anywhere is noticed."""
@@ -328,6 +338,7 @@ def _create(
         vault = Vault.create(part / FILE, key)
         with vault.change():
             vault.put("catalogue", catalogue.text().encode())
+            vault.put("secret", secrets.token_bytes(32))
             vault.put("users", json.dumps(users).encode())
             for user, history in enumerate(histories):
                 vault.put(f"history {user}", history.dump())
