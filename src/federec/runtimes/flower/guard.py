@@ -1,0 +1,112 @@
+"""What a server refuses: an update must be what was asked for, and nothing that a stranger sends stops the server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+REASONS = ("malformed", "replay", "duplicate", "catalogue", "dtype", "shape", "non-finite", "norm")
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why an update is not taken in."""
+
+    reason: str
+    """One of `REASONS`."""
+    detail: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The update that the server waits for."""
+
+    run: str
+    round: int
+    catalogue: str
+    """Its version."""
+    items: int
+    """How many it has."""
+    rows: Mapping[str, tuple[int, ...]]
+    """Item table -> shape of a row."""
+    layers: Mapping[str, tuple[int, ...]]
+    """Layer -> its shape."""
+    ids: Tensor | None = None
+    """The rows that the device was sent, which are those that it sends back; None: any."""
+    devices: int = 1
+    """Users that the sender hosts, at most."""
+    max_norm: float | None = None
+    """Of one user's message."""
+
+
+def check(
+    sender: object, facts: object, tensors: object, expected: Expected, answered: Collection[object]
+) -> Rejection | None:
+    """Why the update of a sender is refused, None where it is as expected. `answered` are the senders whose update of
+    this round was taken in. Facts are run, round, catalogue and number of devices; tensors are `ids`, `rows:NAME` and
+    `layers:NAME`. Never raises, whatever it is given."""
+    try:
+        if not isinstance(facts, Mapping) or not isinstance(tensors, Mapping):
+            return Rejection("malformed", "it holds no facts or no tensors")
+        return next(_faults(sender, facts, tensors, expected, answered), None)
+    except Exception as error:
+        return Rejection("malformed", f"{type(error).__name__}: {error}"[:200])
+
+
+def _faults(
+    sender: object,
+    facts: Mapping[Any, Any],
+    tensors: Mapping[Any, Any],
+    expected: Expected,
+    answered: Collection[object],
+) -> Iterator[Rejection]:
+    """Whatever is wrong, what says most about the sender first."""
+    run, round_, catalogue, devices = (facts.get(name) for name in ("run", "round", "catalogue", "devices"))
+    if type(run) is not str or type(round_) is not int or type(catalogue) is not str or type(devices) is not int:
+        yield Rejection("malformed", "run, round, catalogue or number of devices is missing")
+        return
+    if (run, round_) != (expected.run, expected.round):
+        yield Rejection("replay", f"it is for round {round_} of run '{run}'"[:200])
+    if sender in answered:
+        yield Rejection("duplicate", "its update of this round is there already")
+    if catalogue != expected.catalogue:
+        yield Rejection("catalogue", f"it has {catalogue}, not {expected.catalogue}"[:200])
+    if not 1 <= devices <= expected.devices:
+        yield Rejection("malformed", f"it speaks for {devices} devices, not for 1 to {expected.devices}")
+    yield from _tensor_faults(tensors, devices, expected)
+
+
+def _tensor_faults(tensors: Mapping[Any, Any], devices: int, expected: Expected) -> Iterator[Rejection]:
+    shapes = {f"layers:{name}": tuple(shape) for name, shape in expected.layers.items()}
+    if expected.rows:
+        ids = tensors.get("ids")
+        count = len(ids) if isinstance(ids, Tensor) and ids.dim() == 1 else 0
+        shapes |= {"ids": (count,)} | {f"rows:{name}": (count, *shape) for name, shape in expected.rows.items()}
+    if missing := sorted(shapes.keys() - tensors.keys()):
+        yield Rejection("malformed", f"'{missing[0]}' is missing")
+    values = {name: tensors[name] for name in shapes}
+    if not all(isinstance(value, Tensor) for value in values.values()):
+        yield Rejection("malformed", "what should be tensors is not")
+    for name, value in values.items():
+        wanted = torch.int64 if name == "ids" else torch.float32
+        if value.dtype != wanted:
+            yield Rejection("dtype", f"'{name}' is {value.dtype}, not {wanted}")
+        if tuple(value.shape) != shapes[name]:
+            yield Rejection("shape", f"'{name}' is {tuple(value.shape)}, not {shapes[name]}")
+    if expected.rows:
+        ids = values.pop("ids")
+        if expected.ids is not None and not torch.equal(ids, expected.ids):
+            yield Rejection("shape", "its rows are not those that it was sent")
+        if len(ids) and (ids[0] < 0 or ids[-1] >= expected.items or bool((ids.diff() <= 0).any())):
+            yield Rejection("shape", f"its rows are not items in ascending order, below {expected.items}")
+    for name, value in values.items():
+        if not bool(value.isfinite().all()):
+            yield Rejection("non-finite", f"'{name}' has values that are no numbers")
+    norm = math.sqrt(sum(float(value.double().square().sum()) for value in values.values()))
+    if expected.max_norm is not None and norm > expected.max_norm * devices:
+        yield Rejection("norm", f"its norm is {norm:.4g}, over {expected.max_norm:g} for each of {devices} devices")
