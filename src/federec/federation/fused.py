@@ -11,9 +11,9 @@ from torch import Tensor
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
-from federec.federation.round import RoundReport
+from federec.federation.round import LOSS, RoundReport, Sum, settle
 from federec.federation.state import State
-from federec.federation.update import Channel
+from federec.federation.update import Channel, Mean
 from federec.kernels.linear import linear_round, linear_scores
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import Form, LinearScore
@@ -56,16 +56,13 @@ class FusedRound:
         """The devices' changes of shared item rows, summed."""
         raise NotImplementedError(f"{type(self).__name__}.change")
 
-    def finish(self) -> RoundReport:
+    def finish(self, sum_: Sum = list) -> RoundReport:
         """The server takes the mean of the changes."""
-        touched = np.concatenate(self.touched)
-        mean = {name: total / len(touched) for name, total in self.change().items()}
-        self.state.shared = self.method.server_step(self.state.shared, mean, self.state.server)
-        width = sum(rows.shape[1] for rows in mean.values())
-        size = Channel(self.devices.n_items).rows_bytes(torch.from_numpy(touched), width)
-        loss, times = self.loss.sum(0)
-        each = float(size.double().mean())
-        return RoundReport(loss / times, each, each, self.method.inspect(self.state.shared))
+        n_items, total, touched = self.devices.n_items, self.change(), np.concatenate(self.touched)
+        channel, width = Channel(n_items), sum(rows.shape[1] for rows in total.values())
+        channel.up_bytes = channel.down_bytes = int(channel.rows_bytes(torch.from_numpy(touched), width).sum())
+        loss = {LOSS: torch.from_numpy(self.loss.sum(0))}
+        return settle(self.method, self.state, Mean(n_items, total, len(touched)), channel, loss, sum_)
 
 
 class LinearRound(FusedRound):

@@ -13,15 +13,22 @@ from federec import streams
 from federec.cohort.chunks import plan
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices, draw
+from federec.cohort.layers import Params
 from federec.cohort.rows import Rows
 from federec.federation.state import State
 from federec.federation.update import Channel, Mean, Update
 from federec.methods.base import DeviceMethod, Notes
 
+Sum = Callable[[list[Params]], list[Params]]
+"""Adds up tensors, name by name, over all processes of a run; those of a single process are the sum already."""
+
 MEMORY = 32 * 2**20
 """Bytes that one cohort's tables may take: small enough to stay near a CPU's cache."""
 GPU_MEMORY = 4 * 2**30
 """The same on a GPU, which wants large cohorts."""
+
+LOSS = "loss"
+"""Name of the loss among the figures of a round."""
 
 _SAMPLE_BYTES = 64  # index, order, key, slot and label of a sample
 
@@ -60,6 +67,8 @@ def cohorts(
     memory: float | None = None,
 ) -> Iterator[Cohort]:
     """Stack the users in cohorts of like lengths, draw their samples and fetch the rows they need."""
+    if not len(users):
+        return
     memory = memory or (MEMORY if users.device.type == "cpu" else GPU_MEMORY)
     lengths = devices.lengths(users, method.negatives).cpu().numpy()
     order = np.argsort(-lengths, kind="stable")
@@ -129,10 +138,10 @@ def play(
     round_: int,
     observe: Callable[[Cohort], None] = lambda cohort: None,
     memory: float | None = None,
+    sum_: Sum = list,
 ) -> RoundReport:
     """Play one round in place. `observe` sees each cohort after it has learned, while its own rows are alive."""
     channel, mean = Channel(devices.n_items), Mean(devices.n_items)
-    losses: list[Tensor] = []
     figures: dict[str, list[Tensor]] = {}
     for cohort in cohorts(method, state, devices, users, seed, round_, memory):
         method.fit(cohort)
@@ -141,12 +150,24 @@ def play(
         update = channel.send(update, up, method.download_bytes(cohort))
         mean.add(received(method, update, cohort.users, state))
         keep_private(cohort, state)
-        losses += cohort.losses
-        for name, values in cohort.notes.items():
+        for name, values in {LOSS: cohort.losses, **cohort.notes}.items():
             figures.setdefault(name, []).extend(values)
         observe(cohort)
+    known = {name: torch.cat(values) for name, values in figures.items() if values}
+    pairs = {name: torch.stack([every.sum(), every.new_tensor(len(every))]) for name, every in known.items()}
+    return settle(method, state, mean, channel, pairs, sum_)
+
+
+def settle(
+    method: DeviceMethod, state: State, mean: Mean, channel: Channel, figures: Params, sum_: Sum = list
+) -> RoundReport:
+    """The server's part of a round: new shared parameters from what the devices of all processes sent. `figures`: sum
+    and number of the devices' losses and notes, by name."""
+    counts = torch.tensor([channel.up_bytes, channel.down_bytes, mean.devices], dtype=torch.float64)
+    mean.total, figures, counted = sum_([mean.total, figures, {"counts": counts}])
+    up, down, devices = counted["counts"].tolist()
+    mean.devices = int(devices)
     state.shared = method.server_step(state.shared, mean.values(method.sums), state.server)
-    loss = float(torch.cat(losses).mean()) if losses else None
-    notes: Notes = {name: float(torch.cat(values).mean()) for name, values in figures.items()}
-    notes |= method.inspect(state.shared)
-    return RoundReport(loss, channel.up_bytes / channel.devices, channel.down_bytes / channel.devices, notes)
+    means = {name: float(total / number) for name, (total, number) in figures.items()}
+    loss = means.pop(LOSS, None)
+    return RoundReport(loss, up / devices, down / devices, {**means, **method.inspect(state.shared)})
