@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,19 +19,11 @@ from federec.evaluation.protocols import protocol
 from federec.reporting.report import html_report
 from federec.runtimes.config import RunConfig
 from federec.runtimes.folder import Checkpoint, Line, RunFolder
+from federec.runtimes.recommendation import Recommendation, best
 from federec.runtimes.trainers import Trainer, trainer
 
 _LONG = 5e6
 """Interactions times rounds from which kernels pay."""
-
-
-class Recommendation(NamedTuple):
-    """One recommended item."""
-
-    item: int | str
-    score: float
-    title: str
-    """Empty where the data has none."""
 
 
 @dataclass
@@ -69,16 +61,10 @@ class Run:
 
     def recommend(self, user: int | str, k: int = 10) -> list[Recommendation]:
         """The k best items the user has not touched, as the user's own device ranks them."""
-        if k < 1:
-            raise UserError(f"k={k}: ask for at least one item")
         code = self.data.user_code(user)
         scores = self._trainer.scores(self.point.best, self.point.best_round, code).cpu()
-        scores[scores.isnan()] = -torch.inf
-        scores[torch.from_numpy(self.data.items[self.data.users == code]).long()] = -torch.inf
-        best = scores.sort(descending=True, stable=True)  # among equals the item that the data has first
-        pairs = zip(best.indices[:k].tolist(), best.values[:k].tolist(), strict=True)
-        labels = ((self.data.item_label(item), score) for item, score in pairs if score > -torch.inf)
-        return [Recommendation(label, score, self.data.titles.get(str(label), "")) for label, score in labels]
+        known = torch.from_numpy(self.data.items[self.data.users == code]).long()
+        return best(scores, known, k, self.data.item_label, self.data.titles)
 
     def save(self, path: str | Path) -> Path:
         """Write the run folder."""

@@ -28,8 +28,8 @@ from federec.data.split import Split, hold_out
 from federec.errors import UserError, did_you_mean
 from federec.files import cannot_write, make_folder
 from federec.runtimes.flower.catalogue import Catalogue
-from federec.runtimes.flower.keys import Key, Kind
-from federec.runtimes.flower.vault import Vault, lock_of
+from federec.runtimes.flower.keys import Key
+from federec.runtimes.flower.vault import Lock, Vault, lock_of
 
 if TYPE_CHECKING:  # torch takes a second to load, and only learning and recommending need it
     from torch import Tensor
@@ -118,7 +118,7 @@ class DeviceStore:
         self._slots: list[int] = [slot for _, slot in users]
         self.secret = self._vault.need("secret")
         """Random bytes of this device's own, for what nobody else may foresee: decoys, noise."""
-        self._began: list[int] = []
+        self._read: list[int] = []
 
     @staticmethod
     def open(path: Path, key: Key) -> DeviceStore:
@@ -185,15 +185,15 @@ class DeviceStore:
             )
             self._vault.put(f"history {user}", new.dump())
 
-    def forget(self, user: int, item: str) -> None:
-        """Erase an interaction, and the user's private parameters, which were learned from it too."""
-        code = self.catalogue.code(item)
+    def forget(self, user: int, item: str | None = None) -> None:
+        """Erase an interaction, or all of a user's; and the user's private parameters, which were learned from it."""
+        code = None if item is None else self.catalogue.code(item)
         with self._vault.change():
-            history = self.history(user)
-            if code not in history.items:
+            old = self.history(user)
+            left = History.empty() if code is None else old.without(code)
+            if item is not None and len(left) == len(old):
                 raise UserError(f"'{item}' is not among the interactions of '{self.users[user]}'; nothing was erased")
-            left = replace(history.without(code), forgets=history.forgets + 1)
-            self._vault.put(f"history {user}", left.dump())
+            self._vault.put(f"history {user}", replace(left, forgets=old.forgets + 1).dump())
             for name in self._vault.names(f"state {user} "):
                 self._vault.delete(name)
         self._vault.scrub()
@@ -201,6 +201,7 @@ class DeviceStore:
     def interactions(self) -> Interactions:
         """All interactions; users are numbered as they are hosted, items as in the catalogue."""
         histories = [self.history(user) for user in range(len(self.users))]
+        self._read = [history.forgets for history in histories]
         items, times, ratings = (
             np.concatenate([getattr(history, part) for history in (History.empty(), *histories)])
             for part in ("items", "times", "ratings")
@@ -248,7 +249,7 @@ class DeviceStore:
         """The state before a round: private parameters as they were, those of `start` where a user has none yet, and
         all else of `start`. A round that was played here already, but for the server never was, can be begun again."""
         head = self.head
-        self._began = self._forgets()
+        self._read = self._read or self._forgets()
         return self.after(run, head.newest(round_) if head is not None and head.run == run else 0, start)
 
     def after(self, run: str, round_: int, start: State) -> State:
@@ -267,7 +268,8 @@ class DeviceStore:
 
     def commit(self, run: str, round_: int, state: State, seen: Seen, config: RunConfig, keep: int = 0) -> None:
         """Keep the outcome of the round begun last: all of it or, where this is interrupted, nothing. What another run
-        learned goes; a user who erased something since then starts anew. What was kept after round `keep` stays."""
+        learned goes. A user who has erased something since the interactions were read starts anew. What was kept after
+        round `keep` stays."""
         from safetensors.torch import save as save_tensors
 
         from federec.runtimes.flower.parameters import take
@@ -280,7 +282,7 @@ class DeviceStore:
             for name in self._vault.names("state "):
                 if int(name.split()[2]) not in stays:
                     self._vault.delete(name)
-            for user, (forgets, then) in enumerate(zip(self._forgets(), self._began, strict=True)):
+            for user, (forgets, then) in enumerate(zip(self._forgets(), self._read, strict=True)):
                 if forgets == then:
                     self._vault.put(f"state {user} {round_}", take(state, user))
             self._vault.put("seen", save_tensors(seen.tensors()))
@@ -310,8 +312,15 @@ def check_folder(path: Path) -> None:
         raise UserError(f"{path}: is not a device folder (no {FILE}); make one with: federec device init")
 
 
-def lock(path: Path) -> tuple[Kind, str]:
-    """What a folder is locked with (file, keyring or passphrase), and a name for its key."""
+def check_free(path: Path) -> None:
+    """Refuse a place where there is something already."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        what = "is a device folder already" if (path / FILE).is_file() else "exists and is not empty"
+        raise UserError(f"{path}: {what}; choose another place")
+
+
+def lock(path: Path) -> Lock:
+    """What is known of a folder without its key."""
     check_folder(path)
     return lock_of(path / FILE)
 
@@ -326,9 +335,7 @@ def _create(
     path: Path, key: Key, catalogue: Catalogue, users: list[tuple[str, int]], histories: list[History]
 ) -> DeviceStore:
     """Made aside, and put in its place when it is whole."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        what = "is a device folder already" if (path / FILE).is_file() else "exists and is not empty"
-        raise UserError(f"{path}: {what}; choose another place")
+    check_free(path)
     if len(dict(users)) < len(users) or len({slot for _, slot in users}) < len(users):
         raise UserError(f"{path}: a user is given twice")
     part = path.with_name(f"{path.name}.{os.getpid()}.part")

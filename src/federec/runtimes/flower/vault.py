@@ -7,22 +7,26 @@ with AES-256-GCM, each bound to its name, so that none can be read, changed or s
 from __future__ import annotations
 
 import hmac
+import json
 import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from federec.errors import UserError
 from federec.runtimes.flower.keys import Key, Kind
 
+try:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+except ImportError:
+    raise UserError("a device needs more packages: pip install 'federec[flower]'") from None
+
 _NONCE = 12
-_KINDS: dict[bytes, Kind] = {b"file": "file", b"keyring": "keyring", b"passphrase": "passphrase"}
-_FACTS = "CREATE TABLE plain (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
+_LOCK = "CREATE TABLE lock (facts TEXT NOT NULL)"
 _SEALED = "CREATE TABLE sealed (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
 _REMEDIES = {
     "locked": "another process is at work on it, try again",
@@ -42,11 +46,11 @@ class Vault:
             self._db = _connect(file)
             if self._db.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise damaged(file)
-            kind, salt, check = _plain(self._db, file)
-        if kind != key.kind:
-            raise UserError(f"{file.parent}: is locked with a {kind}, not with a {key.kind}")
-        derived = key.derive(salt)
-        if not hmac.compare_digest(check, _check(derived)):
+            lock = _read_lock(self._db, file)
+        if lock.kind != key.kind:
+            raise UserError(f"{file.parent}: is locked with a {lock.kind}, not with a {key.kind}")
+        derived = key.derive(lock.salt)
+        if not hmac.compare_digest(lock.check, _check(derived)):
             raise UserError(f"{file.parent}: this {key.kind} does not open it")
         self._cipher = AESGCM(derived)
 
@@ -54,13 +58,13 @@ class Vault:
     def create(file: Path, key: Key) -> Vault:
         """A new vault in a file that is not there yet."""
         salt = secrets.token_bytes(16)
+        facts = {"kind": key.kind, "place": key.place, "salt": salt.hex(), "check": _check(key.derive(salt)).hex()}
         file.touch(mode=0o600, exist_ok=False)
         db = _connect(file)
         db.execute("PRAGMA journal_mode = WAL")
-        db.execute(_FACTS)
+        db.execute(_LOCK)
         db.execute(_SEALED)
-        facts = {"kind": key.kind.encode(), "salt": salt, "check": _check(key.derive(salt))}
-        db.executemany("INSERT INTO plain VALUES (?, ?)", facts.items())
+        db.execute("INSERT INTO lock VALUES (?)", (json.dumps(facts),))
         db.close()
         return Vault(file, key)
 
@@ -137,15 +141,28 @@ class Vault:
             raise UserError(f"{self.file}: {error}; {remedy}") if remedy else damaged(self.file) from None
 
 
-def lock_of(file: Path) -> tuple[Kind, str]:
-    """What a vault is locked with, and a name for its key: known without the key."""
+@dataclass(frozen=True)
+class Lock:
+    """What is known of a vault without its key."""
+
+    kind: Kind
+    """What it is locked with."""
+    place: str
+    """Where that key was."""
+    salt: bytes
+    check: bytes
+    """Tells the right key from a wrong one."""
+
+
+def lock_of(file: Path) -> Lock:
+    """The lock of the vault in a file."""
     try:
         db = _connect(file)
-        kind, salt, _ = _plain(db, file)
+        lock = _read_lock(db, file)
         db.close()
     except sqlite3.Error:
         raise damaged(file) from None
-    return kind, salt.hex()
+    return lock
 
 
 def damaged(file: Path) -> UserError:
@@ -156,13 +173,12 @@ def damaged(file: Path) -> UserError:
     )
 
 
-def _plain(db: sqlite3.Connection, file: Path) -> tuple[Kind, bytes, bytes]:
-    """Kind of the key, salt, check."""
-    facts = dict(db.execute("SELECT name, value FROM plain").fetchall())
-    kind, salt, check = (facts.get(name) for name in ("kind", "salt", "check"))
-    if kind not in _KINDS or not isinstance(salt, bytes) or not isinstance(check, bytes):
-        raise damaged(file)
-    return _KINDS[kind], salt, check
+def _read_lock(db: sqlite3.Connection, file: Path) -> Lock:
+    try:
+        facts = json.loads(db.execute("SELECT facts FROM lock").fetchone()[0])
+        return Lock(facts["kind"], str(facts["place"]), *(bytes.fromhex(facts[name]) for name in ("salt", "check")))
+    except (TypeError, KeyError, ValueError):
+        raise damaged(file) from None
 
 
 def _check(derived: bytes) -> bytes:

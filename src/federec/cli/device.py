@@ -1,0 +1,276 @@
+"""`federec device`: a user's own device - its folder, what it records, recommends and forgets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from typer import Argument, Option
+
+from federec.errors import UserError
+
+if TYPE_CHECKING:
+    from federec.runtimes.flower.keys import Key
+    from federec.runtimes.flower.store import DeviceStore
+
+    Make = Callable[[Path, Key], DeviceStore]
+
+app = typer.Typer(
+    help="A device: keep interactions in an encrypted folder, recommend offline, forget.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+FOLDER = Option(
+    Path("device"),
+    "--folder",
+    envvar="FEDEREC_DEVICE",
+    readable=False,
+    show_default=False,
+    show_envvar=False,
+    help="The device folder. [default: $FEDEREC_DEVICE, or device]",
+)
+KEY = Option(None, "--key", readable=False, help="Its key file. [default: where `init` put it]")
+USER = Option(None, "--user", help="Whose; needed where the folder hosts several users.")
+
+
+@app.command()
+def init(
+    catalogue: Path | None = Option(None, readable=False, help="The server's list of items, a JSON file."),
+    user: list[str] | None = Option(None, "--user", help="A user of the device; may be repeated. [default: me]"),
+    data: str | None = Option(None, help="For trying out: host users of a named set or file instead."),
+    users: str | None = Option(None, help="Which of the set's users, by number: 0-187 or 3,8,20-29. [default: all]"),
+    folder: Path = FOLDER,
+    key: Path | None = Option(None, "--key", readable=False, help="Key file to use; made if it is not there."),
+    passphrase: bool = Option(False, "--passphrase", help="Lock with a passphrase instead of a key file."),
+    keyring: bool = Option(False, "--keyring", help="Lock with a key in the system's key ring instead."),
+) -> None:
+    """Make a device folder.
+
+    Everything in it is encrypted. The key is put into a file outside the folder that only you may read, unless you
+    choose otherwise. Without the key nobody can read the folder, you included: keep a copy of it.
+    """
+    from federec.runtimes.flower.store import check_free
+
+    if (catalogue is None) == (data is None):
+        raise UserError("say what items there are: either --catalogue FILE or, for trying out, --data NAME")
+    if (user and data) or (users and not data):
+        raise UserError("--user goes with --catalogue, --users with --data")
+    if sum((key is not None, passphrase, keyring)) > 1:
+        raise UserError("choose one of --key, --passphrase and --keyring")
+    check_free(folder)
+    make = _from_catalogue(catalogue, user or ["me"]) if catalogue is not None else _from_data(str(data), users)
+    own, new = _make_key(key, passphrase, keyring)
+    try:
+        store = make(folder, own)
+    except BaseException:
+        if new:
+            own.destroy()
+        raise
+    hosts = f"user '{store.users[0]}'" if len(store.users) == 1 else f"{len(store.users):,} users"
+    typer.echo(f"{folder}: hosts {hosts}, {len(store.catalogue):,} items; {_locked(folder)}")
+
+
+@app.command()
+def add(
+    item: str = Argument(..., help="The item, as the catalogue calls it."),
+    rating: float | None = Option(None, help="How much it was liked, on the federation's scale."),
+    user: str | None = USER,
+    folder: Path = FOLDER,
+    key: Path | None = KEY,
+) -> None:
+    """Record that a user touched an item just now. It stays on this device."""
+    with _opened(folder, key) as store:
+        number = store.user(user)
+        store.add(number, item, rating=rating)
+        typer.echo(f"recorded {_named(store, item)}; {len(store.history(number)):,} interactions")
+
+
+@app.command()
+def status(folder: Path = FOLDER, key: Path | None = KEY) -> None:
+    """What the folder holds, in numbers; reads all of it, so that damage is noticed."""
+    from datetime import datetime
+
+    from federec.reporting.tables import facts_table
+
+    with _opened(folder, key) as store:
+        store.verify()
+        head = store.head
+        names = store.users if len(store.users) <= 5 else f"{len(store.users):,}"
+        facts = {
+            "folder": f"{folder.resolve()}, {sum(file.stat().st_size for file in folder.iterdir()) / 1024:,.0f} kB",
+            "lock": _locked(folder),
+            "users": ", ".join(names) if isinstance(names, list) else names,
+            "interactions": sum(len(store.history(user)) for user in range(len(store.users))),
+            "catalogue": f"{len(store.catalogue):,} items, version {store.catalogue.version}",
+            "learned": "nothing yet: it has not taken part in a federation",
+        }
+        if head is not None:
+            when = datetime.fromtimestamp(head.time).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+            method = "+".join([head.config["method"], *head.config["plugins"]])
+            facts |= {"learned": f"{method}, round {head.round} of run '{head.run}', {when}"}
+    facts_table(facts)
+
+
+@app.command()
+def recommend(
+    k: int = Option(10, "-k", help="How many items."),
+    user: str | None = USER,
+    folder: Path = FOLDER,
+    key: Path | None = KEY,
+) -> None:
+    """The k best items that a user does not have, worked out on this device without any network.
+
+    Ranked are the items whose shared rows have reached the device in some round.
+    """
+    from federec.reporting.tables import items_table
+    from federec.runtimes.flower import recommend as offline
+
+    with _opened(folder, key) as store:
+        items = offline.recommend(store, store.user(user), k)
+        if not items:
+            raise UserError("there is nothing left to recommend: every item is known, or the model diverged")
+        items_table(items, bool(store.catalogue.titles))
+
+
+@app.command()
+def forget(
+    item: str | None = Argument(None, help="The item, as the catalogue calls it."),
+    everything: bool = Option(False, "--everything", help="Erase all instead of one item."),
+    user: str | None = USER,
+    yes: bool = Option(False, "--yes", help="Do not ask."),
+    folder: Path = FOLDER,
+    key: Path | None = KEY,
+) -> None:
+    """Erase one interaction, or everything.
+
+    ITEM: the interaction is erased, and with it all private parameters of the user, since they were learned from it
+    too. The next rounds learn them anew from what is left.
+
+    --everything: the folder is erased, and its key if `init` made one; no key is needed for that. With --user, all
+    interactions and private parameters of that one user.
+
+    What stays: shared parameters. Rounds that the device took part in have gone into the server's model as sums and
+    cannot be taken out of it again.
+    """
+    if (item is None) != everything:
+        raise UserError("say what to forget: either an ITEM or --everything")
+    if everything and user is None:
+        _erase(folder, yes)
+        return
+    with _opened(folder, key) as store:
+        number = store.user(user)
+        if everything and not yes:
+            typer.confirm(f"Erase all {len(store.history(number)):,} interactions of '{user}'?", abort=True)
+        store.forget(number, item)
+        what = "everything" if item is None else _named(store, item)
+        typer.echo(f"forgot {what} and the private parameters; {len(store.history(number)):,} interactions left")
+
+
+def _erase(folder: Path, yes: bool) -> None:
+    from federec.runtimes.flower.keys import Key, key_folder
+    from federec.runtimes.flower.store import check_folder, erase, lock
+
+    check_folder(folder)
+    if not yes:
+        typer.confirm(f"Erase {folder} and everything in it?", abort=True)
+    try:
+        found = lock(folder)
+    except UserError:  # damaged: what can be erased is erased
+        found = None
+    erase(folder)
+    typer.echo(f"{folder}: erased")
+    if found is not None and (found.kind == "keyring" or Path(found.place).parent == key_folder().resolve()):
+        Key(found.kind, b"", found.place).destroy()
+        typer.echo("its key: erased")
+
+
+@contextmanager
+def _opened(folder: Path, key: Path | None) -> Iterator[DeviceStore]:
+    from federec.runtimes.flower.store import DeviceStore
+
+    store = DeviceStore.open(folder, find_key(folder, key))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def find_key(folder: Path, given: Path | None) -> Key:
+    """The key of a folder: where it was put, or asked for."""
+    from federec.runtimes.flower.keys import Key
+    from federec.runtimes.flower.store import lock
+
+    found = lock(folder)
+    if given is not None or found.kind == "file":
+        path = given or Path(found.place)
+        if given is None and not path.is_file():
+            raise UserError(f"{folder}: its key is not where it was ({path}); name the file with --key")
+        return Key.file(path)
+    return Key.ring(found.place) if found.kind == "keyring" else Key.passphrase(_ask())
+
+
+def _from_catalogue(path: Path, users: list[str]) -> Make:
+    from federec.runtimes.flower.catalogue import Catalogue
+    from federec.runtimes.flower.store import DeviceStore
+
+    return partial(DeviceStore.create, catalogue=Catalogue.read(path), users=users)
+
+
+def _from_data(name: str, users: str | None) -> Make:
+    from federec.data.sets import load
+    from federec.runtimes.flower.store import DeviceStore
+
+    data = load(name)
+    return partial(DeviceStore.share, data=data, codes=_numbers(users or f"0-{data.n_users - 1}", data.n_users))
+
+
+def _make_key(file: Path | None, passphrase: bool, keyring: bool) -> tuple[Key, bool]:
+    """A key, and whether it is new."""
+    import secrets
+
+    from federec.runtimes.flower.keys import Key, key_folder
+
+    if file is not None and file.exists():
+        return Key.file(file), False
+    if passphrase:
+        return Key.passphrase(_ask(new=True)), False
+    return Key.new_ring() if keyring else Key.new_file(file or key_folder() / f"{secrets.token_hex(8)}.key"), True
+
+
+def _ask(new: bool = False) -> str:
+    if (text := os.environ.get("FEDEREC_PASSPHRASE")) is not None:
+        return text
+    asked: str = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
+    return asked
+
+
+def _locked(folder: Path) -> str:
+    from federec.runtimes.flower.store import lock
+
+    found = lock(folder)
+    places = {"file": f"key file {found.place}", "keyring": "key in the key ring", "passphrase": "passphrase"}
+    return f"locked with a {places[found.kind]}"
+
+
+def _named(store: DeviceStore, item: str) -> str:
+    title = store.catalogue.titles.get(item)
+    return f"'{item}' ({title})" if title else f"'{item}'"
+
+
+def _numbers(text: str, most: int) -> list[int]:
+    """0-187 or 3,8,20-29."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UserError(f"--users {text}: write numbers and ranges, such as 0-187 or 3,8,20-29")
+        numbers += range(int(first), int(last or first) + 1)
+    if not numbers or max(numbers) >= most:
+        raise UserError(f"--users {text}: the set has users 0 to {most - 1}")
+    return numbers

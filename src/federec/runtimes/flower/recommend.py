@@ -1,0 +1,49 @@
+"""Recommending on a device, without the server: with the shared rows that reached it and what it learned itself."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federec.errors import UserError
+from federec.evaluation.protocols import protocol
+from federec.federation.round import cohorts, keep_private
+from federec.federation.state import State
+from federec.federation.views import score_global, score_own
+from federec.methods.base import DeviceMethod
+from federec.runtimes.config import RunConfig
+from federec.runtimes.flower.store import DeviceStore
+from federec.runtimes.recommendation import Recommendation, best
+
+
+def recommend(store: DeviceStore, user: int, k: int = 10) -> list[Recommendation]:
+    """The k best items that a user does not have, among those whose shared rows the device has seen."""
+    scores, catalogue = scored(store, user), store.catalogue
+    known = torch.from_numpy(store.history(user).items).long()
+    return best(scores, known, k, catalogue.labels.__getitem__, catalogue.titles)
+
+
+def scored(store: DeviceStore, user: int) -> Tensor:
+    """What a user's device makes of every item; NaN of one that it has never seen. A method that ranks with rows tuned
+    in a round plays the newest one again."""
+    head = store.head
+    if head is None:
+        raise UserError(f"{store.path}: nothing was learned here yet; take part in a federation first")
+    config = RunConfig.checked(**head.config)
+    method, seen, n_items = config.build(), store.seen(), len(store.catalogue)
+    assert isinstance(method, DeviceMethod)
+    devices = store.devices(config.seed, protocol(config.protocol).close_held_out)
+    start = State.start(method, n_items, len(devices), config.seed)
+    start.shared = seen.shared(n_items)
+    users, items = torch.tensor([user]), torch.arange(n_items)[None]
+    if method.view == "own" and int(devices.lengths(users, 0)):
+        state = store.begin(head.run, head.round, start)
+        (cohort,) = cohorts(method, state, devices, users, config.seed, head.round)
+        method.fit(cohort)
+        keep_private(cohort, state)
+        scores = score_own(method, cohort, state, items)[0]
+    else:
+        scores = score_global(method, store.after(head.run, head.round, start), users, items, devices)[0]
+    if seen.rows:
+        scores[torch.ones(n_items, dtype=torch.bool).index_fill(0, seen.ids, False)] = torch.nan
+    return scores

@@ -1,0 +1,34 @@
+"""What is recommended, from what a device makes of every item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from federec.errors import UserError
+
+
+class Recommendation(NamedTuple):
+    """One recommended item."""
+
+    item: int | str
+    score: float
+    title: str
+    """Empty where there is none."""
+
+
+def best(
+    scores: Tensor, out: Tensor, k: int, label: Callable[[int], int | str], titles: Mapping[str, str]
+) -> list[Recommendation]:
+    """The k items with the highest scores [n_items], without those that are `out` and those without a score (NaN)."""
+    if k < 1:
+        raise UserError(f"k={k}: ask for at least one item")
+    scores = torch.where(scores.isnan(), -torch.inf, scores)
+    scores[out] = -torch.inf
+    ranked = scores.sort(descending=True, stable=True)  # among equals the item that the data has first
+    pairs = zip(ranked.indices[:k].tolist(), ranked.values[:k].tolist(), strict=True)
+    labels = ((label(item), score) for item, score in pairs if score > -torch.inf)
+    return [Recommendation(item, score, titles.get(str(item), "")) for item, score in labels]
