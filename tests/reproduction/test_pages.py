@@ -70,3 +70,17 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(small):
 def test_published_figures_are_those_of_the_paper():
     table = published("pfedrec-table2")
     assert table["pfedrec", "ml-1m", "hr@10"] == 73.26 and table["fedmf", "ml-100k", "ndcg@10"] == 39.38
+
+
+def test_a_published_figure_that_was_missed_is_named(small, tmp_path, monkeypatch):
+    grid, cells, runs = small
+    popular = [cell for cell in cells if cell.row.label == "popularity"]
+    run_cells(popular, runs, 2, lambda text: None)
+    printed = {("popularity", grid.data[0], "hr@10"): 200.0}
+    monkeypatch.setattr("federec.reproduction.pages.published", lambda table: printed)
+    page = write_page(grid, cells, runs, tmp_path / "out", "federec reproduce trial").read_text()
+    assert "Further than 2 points" in page and "- popularity: -" in page and "Tried: defaults only." in page
+    printed["popularity", grid.data[0], "hr@10"] = 100 * np.mean(
+        [c.folder(runs).result()["test"]["sampled"]["hr@10"] for c in popular if c.protocol == "paper"]
+    )
+    assert "Further than" not in write_page(grid, cells, runs, tmp_path / "out", "").read_text()

@@ -10,7 +10,10 @@ from typer import Argument, Option
 
 
 def reproduce(
-    table: str = Argument(..., help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc or fedrecgel."),
+    table: str = Argument(
+        ...,
+        help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc or fedrecgel; summary: the claims of all.",
+    ),
     data: list[str] | None = Option(None, help="Only this data set; may be repeated. [default: the table's]"),
     seeds: int = Option(5, min=1, help="Runs of each cell, with seeds 0, 1, ..."),
     jobs: int = Option(1, min=1, help="Cells at a time, one thread each."),
@@ -25,7 +28,11 @@ def reproduce(
     from federec.reproduction.cells import Cell, estimate, run_cells, unfinished
     from federec.reproduction.grids import grid
     from federec.reproduction.pages import write_page
+    from federec.reproduction.summary import write_summary
 
+    if table == "summary":  # of what is finished; there is nothing to run
+        typer.echo(f"page   {write_summary(seeds, runs, out)}")
+        return
     chosen = grid(table)
     cells = [
         Cell(row, name, protocol, seed, rounds)

@@ -42,7 +42,7 @@ class FedEASE(DeviceMethod):
 
     negatives: Literal[0] = 0
     """None are drawn: every item that is not in a history counts as zero."""
-    l2: tuple[PositiveFloat, ...] = Field((30.0, 100.0, 300.0, 1000.0, 3000.0), min_length=1)
+    l2: tuple[PositiveFloat, ...] = Field((30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0), min_length=1)
     """Ridge penalties to try."""
     recency: tuple[NonNegativeFloat, ...] = Field((0.0,), min_length=1)
     """Half-lives to try, in items: how fast a device's older items lose weight when it scores; 0 = never."""

@@ -1,0 +1,35 @@
+import numpy as np
+
+from federec.reproduction import summary
+from federec.reproduction.cells import Cell, Row, run_cells
+from federec.reproduction.grids import GRIDS, Grid
+from federec.reproduction.pages import Finished
+from federec.reproduction.summary import QUESTIONS, write_summary
+
+
+def test_every_question_is_about_rows_that_grids_have():
+    labels = {row.label for grid in GRIDS.values() for row in grid.rows}
+    assert {label for _, pairs in QUESTIONS for pair in pairs for label in pair} <= labels
+
+
+def test_the_summary_names_the_best_and_answers_from_finished_runs(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    lines = [f"{u},{i},{t}" for u in range(12) for t, i in enumerate(random.permutation(30)[:8])]
+    path = tmp_path / "small.csv"
+    path.write_text("user,item,timestamp\n" + "\n".join(lines) + "\n")
+    rows = (Row("fedease", "fedease"), Row("popularity", "popularity", federated=False), Row("fedals", "fedals"))
+    monkeypatch.setattr(summary, "GRIDS", {"trial": Grid("trial", "A trial", "Rows.", rows, (str(path),))})
+    pairs = (("fedease", "popularity"), ("fedals", "popularity"))
+    monkeypatch.setattr(summary, "QUESTIONS", (("Does it help?", pairs), ("Other?", (("fedals", "fedease"),))))
+    assert run_cells([Cell(row, str(path), "clean", 0) for row in rows[:2]], tmp_path / "runs", 2, str) == []
+    page = write_summary(2, tmp_path / "runs", tmp_path / "out").read_text()
+    assert "| fedease " in page and "| popularity " in page  # the best of each kind
+    assert "fedease against popularity" in page and "¹" in page
+    assert "| fedals against popularity |  |" in page and page.endswith("Not run yet.\n")
+
+
+def test_only_a_clear_difference_is_bold():
+    ranks = np.random.default_rng(1).integers(0, 40, (2, 400))
+    base, better = Finished([], ranks), Finished([], np.maximum(ranks - 6, 0))
+    assert summary._answer(better, base).startswith("**+") and not summary._answer(base, base).startswith("**")
+    assert summary._answer(None, base) == ""
