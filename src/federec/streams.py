@@ -35,6 +35,7 @@ MATCHING = 5 << 40
 COVER = 6 << 40
 NOISE = 7 << 40
 LAPLACE = 8 << 40
+EVALUATED = 9 << 40
 
 # Rounds count from 1; what is drawn once per run uses round 0.
 ONCE = 0

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federec.data import split as module
 from federec.data.interactions import Interactions
 from federec.data.split import leave_one_out
 from federec.errors import UserError
@@ -58,6 +59,35 @@ def test_history_is_sorted_and_complete(data, with_held_out):
         if with_held_out:
             expected = set(data.items[data.users == user].tolist())
         assert items[ptr[user] : ptr[user + 1]].tolist() == sorted(expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(interactions(), st.booleans(), st.lists(st.integers(0, 6)), st.integers(1, 3))
+def test_history_of_some_users_in_blocks_of_any_size(data, with_held_out, users, block):
+    split = leave_one_out(data)
+    users = np.array([user for user in users if user < data.n_users], np.int64)
+    ptr, items = split.history(with_held_out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_USERS", block)
+        own_ptr, own = split.history(with_held_out, users)
+    assert own.dtype == np.int32 and len(own_ptr) == len(users) + 1
+    for row, user in enumerate(users):
+        assert own[own_ptr[row] : own_ptr[row + 1]].tolist() == items[ptr[user] : ptr[user + 1]].tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(interactions(), st.integers(1, 4))
+def test_rows_that_stand_in_order_are_split_as_if_they_were_sorted(data, block):
+    split = leave_one_out(data)
+    order = np.lexsort((-np.arange(len(data)), data.times, data.users))
+    ordered = made(np.column_stack([data.users, data.items])[order], np.arange(len(data)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_ROWS", block)
+        assert module._in_order(ordered)
+        assert module._in_order(data) == (order.tolist() == list(range(len(data))))
+    other = leave_one_out(ordered)
+    for part in ("ptr", "train", "valid", "test"):
+        assert np.array_equal(getattr(split, part), getattr(other, part))
 
 
 @settings(max_examples=50, deadline=None)

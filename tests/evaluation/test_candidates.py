@@ -1,9 +1,14 @@
+import hashlib
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federec.data.sets import load
+from federec.data.split import leave_one_out
+from federec.evaluation import candidates
 from federec.evaluation.candidates import sample
 
 
@@ -57,3 +62,24 @@ def test_close_to_uniform_over_items_and_places(split_of, part):
         counts = np.bincount(items.ravel(), minlength=n_items)[open_items]
         assert counts.sum() == items.size
         assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("block", [1, 100, 10_000])
+def test_the_candidates_are_those_of_the_first_release_whatever_the_block(monkeypatch, block):
+    """Results of different releases stay comparable: this hash was taken from the code that drew for all at once."""
+    monkeypatch.setattr(candidates, "_USERS", block)
+    got = sample(leave_one_out(load("tastes"), 5), 7)
+    digest = hashlib.sha256()
+    for part in (got.users, got.valid, got.test):
+        digest.update(part.long().numpy().tobytes())
+    assert digest.hexdigest().startswith("c7dda08967e9e822")
+
+
+def test_a_sample_of_users_has_the_candidates_they_always_have(random_split):
+    split = random_split(users=300)
+    everyone, some, others = sample(split, 3), sample(split, 3, most=40), sample(split, 4, most=40)
+    assert len(some.users) == 40 and some.users.tolist() == sorted(set(some.users.tolist()))
+    assert torch.equal(some.valid, everyone.valid[some.users]) and torch.equal(some.test, everyone.test[some.users])
+    assert some.users.tolist() != others.users.tolist()
+    assert torch.equal(sample(split, 3, most=300).test, everyone.test)
+    assert abs(np.mean([sample(split, seed, most=40).users.float().mean() for seed in range(40)]) - 149.5) < 10

@@ -16,32 +16,39 @@ from torch import Tensor
 from federec import streams
 from federec.data.split import Split
 
+_USERS = 1 << 13  # looked at together
+
 
 @dataclass(frozen=True)
 class Devices:
-    """Every device's interactions as tensors: what it trains on and what it never draws as a negative."""
+    """Every device's interactions as tensors: what it trains on and what it never draws as a negative.
+    There are as many numbers here as interactions in the data, so they are of 32 bits."""
 
     n_items: int
     ptr: Tensor
+    """Device u has `train[ptr[u]:ptr[u + 1]]`; likewise `closed_ptr` and `gaps`."""
     train: Tensor
+    """int32 item codes, oldest first."""
     closed_ptr: Tensor
     gaps: Tensor
-    """For the k-th closed item e_k of a device (sorted): e_k - k, the number of open items below it."""
+    """int32: for the k-th closed item e_k of a device (sorted) e_k - k, the number of open items below it."""
     ratings: Tensor | None = None
     """Of the training interactions, where the data has them."""
 
     @staticmethod
     def of(split: Split, close_held_out: bool, device: torch.device | str = "cpu") -> Devices:
         """`close_held_out`: never draw validation and test items as negatives (the leak of `paper`)."""
-        closed_ptr, closed = split.history(close_held_out)
-        rank = np.arange(len(closed)) - np.repeat(closed_ptr[:-1], np.diff(closed_ptr))
+        closed_ptr, gaps = split.history(close_held_out)
+        for start in range(0, len(closed_ptr) - 1, _USERS):  # in blocks, so that nothing but the outcome is large
+            ptr = closed_ptr[start : start + _USERS + 1]
+            gaps[ptr[0] : ptr[-1]] -= np.arange(ptr[0], ptr[-1]) - np.repeat(ptr[:-1], np.diff(ptr))
 
         def tensor(array: np.ndarray) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
+            return torch.from_numpy(array).to(device)
 
-        ratings = None if split.data.ratings is None else torch.from_numpy(_ratings(split)).to(device)
+        ratings = None if split.data.ratings is None else tensor(_ratings(split))
         history = tensor(split.ptr), tensor(split.train)
-        return Devices(split.data.n_items, *history, tensor(closed_ptr), tensor(closed - rank), ratings)
+        return Devices(split.data.n_items, *history, tensor(closed_ptr), tensor(gaps), ratings)
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
@@ -54,13 +61,14 @@ class Devices:
 
     def history(self, users: Tensor) -> History:
         """What the users have trained on."""
-        return History(users, _ragged(self.ptr, self.train, users, 0), self.ptr[users + 1] - self.ptr[users], self)
+        items = _ragged(self.ptr, self.train, users, 0).long()
+        return History(users, items, self.ptr[users + 1] - self.ptr[users], self)
 
     @cached_property
     def pairs(self) -> Tensor:
         """item * devices + user of every training interaction, sorted: who has an item, item after item."""
         owner = torch.repeat_interleave(torch.arange(len(self), device=self.ptr.device), self.ptr.diff())
-        return (self.train * len(self) + owner).sort().values
+        return (self.train.long() * len(self) + owner).sort().values
 
 
 @dataclass(frozen=True)
@@ -156,9 +164,9 @@ def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int
     The r-th open item is r + #{k : e_k - k <= r}: one draw a negative, no rejection, no (users, items) table.
     A device that has every item draws no negatives.
     """
-    positives = _ragged(devices.ptr, devices.train, users, 0)
+    positives = _ragged(devices.ptr, devices.train, users, 0).long()
     key = streams.keys(seed, round_, users)
-    gaps = _ragged(devices.closed_ptr, devices.gaps, users, devices.n_items + 1)
+    gaps = _ragged(devices.closed_ptr, devices.gaps, users, devices.n_items + 1).long()
     open_items = devices.n_items - (devices.closed_ptr[users + 1] - devices.closed_ptr[users])
     each = negatives if negatives and bool((open_items > 0).any()) else 0
 

@@ -14,6 +14,8 @@ from federec.errors import UserError
 NEEDED = 3
 """Distinct items a user needs to be evaluated: one each for training, validation and test."""
 
+_USERS, _ROWS = 1 << 13, 1 << 20  # looked at together
+
 
 @dataclass(frozen=True)
 class Split:
@@ -34,18 +36,29 @@ class Split:
         """Codes of the users that have a validation and a test item."""
         return np.flatnonzero(self.test >= 0)
 
-    def history(self, with_held_out: bool) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Each user's items in ascending order, as (offsets, item codes): of training, or of everything.
+    def history(
+        self, with_held_out: bool, users: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The users' items in ascending order, as (offsets, item codes): of training, or of everything. Of all users,
+        unless some are named.
 
         Sorted because what comes next is always a search: is this item one of the user's?
         """
-        users = np.repeat(np.arange(self.data.n_users), np.diff(self.ptr))
-        items = self.train
-        if with_held_out:
-            held = self.evaluated
-            users = np.concatenate([users, held, held])
-            items = np.concatenate([items, self.valid[held], self.test[held]])
-        return _offsets(users, self.data.n_users), items[np.lexsort((items, users))]
+        users = np.arange(self.data.n_users) if users is None else users
+        held = (self.test[users] >= 0) & with_held_out
+        ptr = _offsets(self.ptr[users + 1] - self.ptr[users] + 2 * held)
+        items = np.empty(ptr[-1], np.int32)
+        n_items = self.data.n_items
+        for start in range(0, len(users), _USERS):  # in blocks, so that nothing but the outcome is large
+            block = users[start : start + _USERS]
+            counts = self.ptr[block + 1] - self.ptr[block]
+            owner = np.repeat(np.arange(len(block)), counts)
+            shift = self.ptr[block] - (np.cumsum(counts) - counts)
+            parts = [owner * n_items + self.train[np.arange(len(owner)) + np.repeat(shift, counts)]]
+            evaluated = np.flatnonzero(held[start : start + _USERS])
+            parts += [evaluated * n_items + part[block[evaluated]] for part in (self.valid, self.test)]
+            items[ptr[start] : ptr[start + len(block)]] = np.sort(np.concatenate(parts)) % n_items
+        return ptr, items
 
 
 def leave_one_out(data: Interactions, seed: int = 0) -> Split:
@@ -67,17 +80,33 @@ def hold_out(data: Interactions, seed: int = 0, numbers: NDArray[np.int64] | Non
     function of (seed, user, item); `numbers` are the users' in the random streams, where their codes are not.
     A user with fewer than three items trains but is not evaluated.
     """
-    order = _oldest_first(data, seed, numbers)
-    users, items = data.users[order], data.items[order]
-    ptr = _offsets(users, data.n_users)
-    held = np.flatnonzero(np.diff(ptr) >= NEEDED)
+    users, items = data.users, data.items
+    if not _in_order(data):
+        order = _oldest_first(data, seed, numbers)
+        users, items = users[order], items[order]
+    ptr = np.searchsorted(users, np.arange(data.n_users + 1, dtype=users.dtype))
+    counts = np.diff(ptr)
+    held = np.flatnonzero(counts >= NEEDED)
     last = ptr[held + 1] - 1
     test = np.full(data.n_users, -1, np.int32)
     valid = test.copy()
     test[held], valid[held] = items[last], items[last - 1]
     trains = np.ones(len(items), bool)
     trains[last] = trains[last - 1] = False
-    return Split(data, _offsets(users[trains], data.n_users), items[trains], valid, test)
+    return Split(data, _offsets(counts - 2 * (counts >= NEEDED)), items[trains], valid, test)
+
+
+def _in_order(data: Interactions) -> bool:
+    """Whether the rows stand as `_oldest_first` would put them, as those of large data do: then there is nothing to
+    sort. Equal times are out of order, since there the first row is the newest."""
+    if data.times is None:
+        return False
+    for start in range(0, len(data), _ROWS):
+        rows = slice(start, start + _ROWS + 1)
+        users, times = np.diff(data.users[rows]), np.diff(data.times[rows])
+        if not ((users > 0) | ((users == 0) & (times > 0))).all():
+            return False
+    return True
 
 
 def _oldest_first(data: Interactions, seed: int, numbers: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -89,6 +118,6 @@ def _oldest_first(data: Interactions, seed: int, numbers: NDArray[np.int64] | No
     return np.lexsort((streams.bits(key, streams.HOLDOUT + data.items.astype(np.int64)), data.users))
 
 
-def _offsets(users: NDArray[np.integer], n_users: int) -> NDArray[np.int64]:
-    """CSR offsets of rows sorted (or sortable) by user."""
-    return np.concatenate([[0], np.cumsum(np.bincount(users, minlength=n_users))]).astype(np.int64)
+def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each user's part begins, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

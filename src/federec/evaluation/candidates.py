@@ -14,9 +14,12 @@ from federec.data.split import Split
 SAMPLED = 99
 
 
+_USERS = 1 << 11  # drawn for together
+
+
 @dataclass(frozen=True)
 class Candidates:
-    """Item codes [E, 1 + 99]: the held-out item first, -1 where a user has too few untouched items.
+    """int32 item codes [E, 1 + 99]: the held-out item first, -1 where a user has too few untouched items.
     Row e belongs to user `users[e]`."""
 
     users: Tensor
@@ -24,35 +27,44 @@ class Candidates:
     test: Tensor
 
 
-def sample(split: Split, seed: int, count: int = SAMPLED) -> Candidates:
-    """Draw each evaluated user's candidates, once per run, uniformly and without replacement.
+def sample(split: Split, seed: int, count: int = SAMPLED, most: int | None = None) -> Candidates:
+    """Draw each evaluated user's candidates, once per run, uniformly and without replacement; with `most`, only for so
+    many of the users, drawn at random.
 
     Validation takes the first `count` of 2 * count distinct untouched items, test the last: disjoint
     unless a user has fewer than 2 * count.
     """
     users = split.evaluated
-    ptr, closed = split.history(True)
-    untouched = split.data.n_items - (ptr[users + 1] - ptr[users])
-    drawn = _distinct(streams.keys(seed, streams.ONCE, users.astype(np.int64)), untouched, 2 * count)
+    if most is not None:
+        key = streams.bits(streams.keys(seed, streams.ONCE, users), streams.EVALUATED)
+        users = users[np.sort(np.argsort(key, kind="stable")[:most])]
+    valid, test = (np.empty((len(users), 1 + count), np.int32) for _ in range(2))
+    valid[:, 0], test[:, 0] = split.valid[users], split.test[users]
+    for start in range(0, len(users), _USERS):  # in blocks, so that nothing but the outcome is large
+        block = slice(start, start + _USERS)
+        valid[block, 1:], test[block, 1:] = _draw(split, users[block], seed, count)
+    return Candidates(*map(torch.from_numpy, (users, valid, test)))
+
+
+def _draw(split: Split, users: np.ndarray, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The users' untouched items for validation and for test, [C, count] each."""
+    ptr, closed = split.history(True, users)
+    untouched = split.data.n_items - np.diff(ptr)
+    drawn = _distinct(streams.keys(seed, streams.ONCE, users), untouched, 2 * count)
 
     # From ranks among the untouched items to item codes, as in cohort.draw, by one search over all users.
     rank = np.arange(len(closed)) - np.repeat(ptr[:-1], np.diff(ptr))
-    owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    row = np.arange(len(users))
     stride = split.data.n_items + 1
-    gaps = owner * stride + closed - rank
-    items = drawn + np.searchsorted(gaps, users[:, None] * stride + drawn, side="right") - ptr[users][:, None]
+    gaps = np.repeat(row, np.diff(ptr)) * stride + closed - rank
+    items = drawn + np.searchsorted(gaps, row[:, None] * stride + drawn, side="right") - ptr[:-1, None]
 
     have = np.minimum(untouched, 2 * count)
     column = np.arange(count)
     first = np.where(column < have[:, None], items[:, :count], -1)
     from_end = have[:, None] - 1 - column
     last = np.take_along_axis(items, np.maximum(from_end, 0), 1)
-    last = np.where(from_end >= 0, last, -1)
-
-    def with_target(target: np.ndarray, others: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.concatenate([target[users][:, None], others], 1).astype(np.int64))
-
-    return Candidates(torch.from_numpy(users.copy()), with_target(split.valid, first), with_target(split.test, last))
+    return first, np.where(from_end >= 0, last, -1)
 
 
 def _distinct(keys: np.ndarray, bounds: np.ndarray, count: int) -> np.ndarray:

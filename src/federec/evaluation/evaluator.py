@@ -25,8 +25,9 @@ _BLOCK_BYTES = 32 * 2**20
 class Evaluator:
     """What is held out, what it is ranked against, and who the light users are."""
 
-    def __init__(self, split: Split, seed: int, place: torch.device | str = "cpu") -> None:
-        candidates = sample(split, seed)
+    def __init__(self, split: Split, seed: int, place: torch.device | str = "cpu", most: int | None = None) -> None:
+        """`most`: evaluate only so many users, drawn at random."""
+        candidates = sample(split, seed, most=most)
         self.split = split
         self.users = candidates.users.to(place)
         self.candidates = Candidates(self.users, candidates.valid.to(place), candidates.test.to(place))
@@ -59,7 +60,7 @@ class Sampled:
         real = rows >= 0
         known = rows[real]
         valid, test = self.of.candidates.valid, self.of.candidates.test
-        items = torch.cat([valid[rows.clamp(min=0)], test[rows.clamp(min=0)]], 1)
+        items = torch.cat([valid[rows.clamp(min=0)], test[rows.clamp(min=0)]], 1).long()
         scores = score(items.clamp_(min=0))[real]
         width = valid.shape[1]
         self.valid[known] = sampled_ranks(scores[:, :width], valid[known])
@@ -102,7 +103,7 @@ class Full:
         blocks = torch.arange(n_items, device=users.device).split(size)
         scores = torch.cat([score(block.expand(len(users), -1)) for block in blocks], 1)[real]
         known = rows[real]
-        held_out = self.of.candidates.valid[known, 0], self.of.candidates.test[known, 0]
+        held_out = self.of.candidates.valid[known, 0].long(), self.of.candidates.test[known, 0].long()
         ranks = full_ranks(scores, self._train(users[real]), *held_out)
         known = known.cpu()
         self.valid[known], self.test[known] = ranks.valid.cpu(), ranks.test.cpu()

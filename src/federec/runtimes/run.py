@@ -99,7 +99,7 @@ def fingerprint(data: Interactions) -> str:
     """SHA-256 of what training sees: rows, times and labels."""
     digest = hashlib.sha256()
     for array in (data.users, data.items, data.times):
-        digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        digest.update(b"" if array is None else np.ascontiguousarray(array).data)
     digest.update("\0".join(map(str, (*data.user_ids, *data.item_ids))).encode(errors="backslashreplace"))
     return digest.hexdigest()
 
