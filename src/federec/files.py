@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from federec.errors import UserError
@@ -14,18 +15,19 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{path}: cannot be read ({reason}); check the path and who may read it") from None
+        raise cannot_read(path, error) from None
 
 
-def write_atomic(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content` in one step: a reader, or a kill at any moment, sees the old or the new."""
+def write_atomic(path: Path, content: bytes | str | Iterable[bytes | memoryview]) -> None:
+    """Replace `path` by `content`, whole or in pieces, in one step: a reader, or a kill at any moment, sees the old or
+    the new."""
     # What UTF-8 cannot hold, such as the odd byte of a file name, is written as \udc80: an escape in JSON too.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
-            file.write(data)
+            for piece in [data] if isinstance(data, bytes) else data:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -41,6 +43,11 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from None
+
+
+def cannot_read(path: Path, error: OSError) -> UserError:
+    """One line for a failed read."""
+    return UserError(f"{path}: cannot be read ({error.strerror or error}); check the path and who may read it")
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:

@@ -1,11 +1,9 @@
-import copy
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federec.cohort.rows import Rows, RowStore, look_up
+from federec.cohort.rows import Rows, look_up
 
 
 @st.composite
@@ -64,66 +62,6 @@ def test_find_knows_present_and_absent_pairs(case, data):
 def test_look_up_in_nothing():
     assert look_up(torch.zeros(0, dtype=torch.int64), torch.tensor([3, 0])).tolist() == [-1, -1]
     assert look_up(torch.tensor([2, 5]), torch.tensor([5, 2, 1, 4, 9])).tolist() == [1, 0, -1, -1, -1]
-
-
-DEVICES, ITEMS, DIM = 4, 6, 2
-START = torch.arange(ITEMS * DIM, dtype=torch.float32).view(ITEMS, DIM) / 10
-
-cohorts = st.lists(
-    st.tuples(
-        st.permutations(range(DEVICES)),
-        st.lists(st.lists(st.integers(0, ITEMS - 1), min_size=1, max_size=4), min_size=1, max_size=DEVICES),
-    ),
-    max_size=4,
-)
-
-
-def index_of(per_device, n_items):
-    width = max(len(items) for items in per_device)
-    padded = torch.tensor([items + [0] * (width - len(items)) for items in per_device])
-    return Rows.of(padded, torch.tensor([len(items) for items in per_device]), n_items)
-
-
-def contents(store):
-    """Every row of every device."""
-    users = list(range(DEVICES))
-    return store.take(users, torch.arange(DEVICES)[:, None], torch.arange(ITEMS)[None])
-
-
-@given(cohorts, st.data())
-def test_a_store_behaves_like_a_dictionary(sequence, data):
-    store, model = RowStore(START, DEVICES), {}
-    for turn, (order, per_device) in enumerate(sequence):
-        users = order[: len(per_device)]
-        index = index_of(per_device, ITEMS)
-        new = torch.arange(len(index) * DIM, dtype=torch.float32).view(-1, DIM) + 100 * (turn + 1)
-        before, kept = store.copy(), copy.deepcopy(model)
-        store.put(users, index, new)
-        for row, (device, item) in enumerate(zip(index.owner.tolist(), index.ids.tolist(), strict=True)):
-            model[users[device], item] = new[row]
-        for held, expected in ((before, kept), (store, model)):
-            plain = [[expected.get((u, i), START[i]) for i in range(ITEMS)] for u in range(DEVICES)]
-            assert torch.equal(contents(held), torch.stack([torch.stack(rows) for rows in plain]))
-    wanted = data.draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, ITEMS - 1)), min_size=1))
-    owner, item = torch.tensor(wanted).T
-    taken = store.take([2, 0], owner, item)
-    assert torch.equal(taken, torch.stack([model.get(((2, 0)[o], i), START[i]) for o, i in wanted]))
-    again = RowStore.of({name: value.clone() for name, value in store.tensors().items()})
-    assert torch.equal(contents(again), contents(store))
-    assert [ids.tolist() for ids in again.ids] == [ids.tolist() for ids in store.ids]
-    touched = sorted(model)
-    assert [(u, i) for u in range(DEVICES) for i in again.ids[u].tolist()] == touched
-
-
-def test_what_was_taken_is_a_copy():
-    store = RowStore(START.clone(), 1)
-    taken = store.take([0], torch.tensor([0]), torch.tensor([3]))
-    taken += 5
-    assert torch.equal(store.start, START)
-    store.put([0], index_of([[3]], ITEMS), taken)
-    again = store.take([0], torch.tensor([0]), torch.tensor([3]))
-    again += 5
-    assert torch.equal(store.take([0], torch.tensor([0]), torch.tensor([3]))[0], START[3] + 5)
 
 
 @pytest.mark.parametrize("n_items", [5, 10_000])

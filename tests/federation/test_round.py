@@ -49,8 +49,8 @@ def contents(state):
     flat |= {f"server {name}": value for name, value in state.server.items()}
     flat |= {f"private {name}": value for name, value in state.private.items()}
     for name, store in state.stores.items():
-        owner, items = torch.arange(len(store.ids))[:, None], torch.arange(len(store.start))[None]
-        flat[f"store {name}"] = store.take(list(range(len(store.ids))), owner, items)
+        owner, items = torch.arange(len(store.held)), torch.arange(len(store.start))
+        flat[f"store {name}"] = store.take(owner, owner[:, None], items)
     return flat
 
 

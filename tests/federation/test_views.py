@@ -42,7 +42,8 @@ class Played:
             if param.rows:
                 p[name] = torch.stack([shared_row(name, item) for item in range(ITEMS)])[None]
         for name, store in self.state.stores.items():
-            kept = dict(zip(store.ids[user].tolist(), store.rows[user], strict=True))
+            ids, rows = store.own(user)
+            kept = dict(zip(ids.tolist(), rows, strict=True))
             p[name] = torch.stack([kept.get(item, store.start[item]) for item in range(ITEMS)])[None]
         history = self.devices.history(torch.tensor([user]))
         return self.method.score(p | self.method.recall(shared, history, torch.arange(ITEMS)[None]))[0]

@@ -101,7 +101,9 @@ def test_rounds_equal_the_algorithm_client_by_client(random_split, settings):
             torch.testing.assert_close(state.shared["common"], common, rtol=1e-3, atol=1e-4)
         for user, client in enumerate(clients):
             if method.parts != "common":
-                own = state.stores["own"].take([user], torch.zeros(40, dtype=torch.int64), torch.arange(40))
+                own = state.stores["own"].take(
+                    torch.tensor([user]), torch.zeros(40, dtype=torch.int64), torch.arange(40)
+                )
                 torch.testing.assert_close(own, client.own.detach(), rtol=1e-3, atol=1e-4)
             layer = state.private["score.0.weight"][user, :, 0], state.private["score.0.bias"][user]
             torch.testing.assert_close(layer, (client.weight.detach(), client.bias.detach()), rtol=1e-3, atol=1e-4)
@@ -143,7 +145,7 @@ def test_a_round_worked_by_hand(split_of):
     state.stores["own"].start = torch.tensor([[0.5], [9.0], [9.0], [1.0]])
     state.private = {"score.0.weight": torch.tensor([[[0.5]]]), "score.0.bias": torch.tensor([[0.0]])}
     report = play(method, state, devices, torch.tensor([0]), 0, 1)
-    own = state.stores["own"].take([0], torch.zeros(4, dtype=torch.int64), torch.arange(4))
+    own = state.stores["own"].take(torch.tensor([0]), torch.zeros(4, dtype=torch.int64), torch.arange(4))
     assert own.squeeze(1).tolist() == pytest.approx([0.067236, 9, 9, 2.405615], abs=1e-5)
     assert state.shared["common"].squeeze(1).tolist() == pytest.approx([1.942236, 9, 9, -3.469385], abs=1e-5)
     assert state.private["score.0.weight"].item() == pytest.approx(0.545771, abs=1e-6)

@@ -40,6 +40,6 @@ def test_a_device_learns_alone_and_keeps_its_rows(random_split):
                     rating = torch.sigmoid(score(rows(samples.items[0, batch]))).squeeze(1)
                     nn.BCELoss()(rating, samples.labels[0, batch]).backward()
                     optimiser.step()
-        own = state.stores["items"].take([user], torch.zeros(30, dtype=torch.int64), torch.arange(30))
+        own = state.stores["items"].take(torch.tensor([user]), torch.zeros(30, dtype=torch.int64), torch.arange(30))
         torch.testing.assert_close(own, rows.weight.detach(), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(state.private["score.0.weight"][user].T, score.weight.detach(), rtol=1e-4, atol=1e-5)

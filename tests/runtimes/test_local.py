@@ -152,7 +152,8 @@ def kill_at(monkeypatch, number, half):
         return count == number
 
     def write(path, content):
-        text = content.encode() if isinstance(content, str) else content
+        pieces = content if not isinstance(content, bytes | str) else [content]
+        text = b"".join(piece.encode() if isinstance(piece, str) else piece for piece in pieces)
         died = dies(path.with_name(f"{path.name}.123.part"), text)
         path.write_bytes(text)
         if died:

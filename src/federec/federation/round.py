@@ -91,7 +91,7 @@ def stack(method: DeviceMethod, state: State, devices: Devices, users: Tensor, s
     rows = Rows.of(samples.items, samples.counts, devices.n_items, method.cover(users, samples, devices.n_items))
     tables, layers = method.fetch(state.shared, users, rows)
     for name, store in state.stores.items():
-        tables[name] = store.take(users.tolist(), rows.owner, rows.ids)
+        tables[name] = store.take(users, rows.owner, rows.ids)
     params = {name: value[users] for name, value in state.private.items()} | layers
     return Cohort(users, samples, rows, tables, params, round_, devices.history(users))
 
@@ -126,7 +126,7 @@ def keep_private(cohort: Cohort, state: State) -> None:
     for name, value in state.private.items():
         value[cohort.users] = cohort.params[name]
     for name, store in state.stores.items():
-        store.put(cohort.users.tolist(), cohort.rows, cohort.tables[name])
+        store.put(cohort.users, cohort.rows, cohort.tables[name])
 
 
 def play(

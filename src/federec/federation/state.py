@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
-from federec.cohort.rows import RowStore
+from federec.cohort.store import RowStore
 from federec.methods.base import DeviceMethod
 
 _PLAIN = ("shared", "private", "server")
@@ -59,16 +61,18 @@ class State:
         return flat
 
     @staticmethod
-    def of(flat: Params) -> State:
-        """The state whose `tensors` these are."""
+    def of(flat: dict[str, NDArray[Any]], place: torch.device | str = "cpu") -> State:
+        """The state whose `tensors` these are, in `place`. Private item tables, which may be large, are taken over."""
         state = State({})
-        stores: dict[str, Params] = {}
+        stores: dict[str, dict[str, NDArray[Any]]] = {}
         for key, value in flat.items():
             kind, name = key.split(":", 1)
             if kind == "store":
                 name, part = name.rsplit(":", 1)
                 stores.setdefault(name, {})[part] = value
             else:
-                getattr(state, kind)[name] = value
-        state.stores = {name: RowStore.of(parts) for name, parts in stores.items()}
+                # A copy lies in memory as torch would have laid it: where numbers lie can change the last bit of a
+                # product.
+                getattr(state, kind)[name] = torch.from_numpy(value).to(place, copy=True)
+        state.stores = {name: RowStore.of(parts, place) for name, parts in stores.items()}
         return state

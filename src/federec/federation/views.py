@@ -25,7 +25,7 @@ def score_global(
         p[name] = value[items] if param.rows else value.expand(len(users), *value.shape)
     owner = torch.arange(len(users), device=users.device)[:, None]
     for name, store in state.stores.items():
-        p[name] = store.take(users.tolist(), owner, items)
+        p[name] = store.take(users, owner, items)
     if devices is not None:
         p |= method.recall(state.shared, devices.history(users), items)
     return method.score(p)
@@ -75,7 +75,7 @@ def _score_tuned(
             p[name] = torch.where(tuned, tables[name][slots.clamp(min=0)], p[name + SERVER])
     for name, store in state.stores.items():
         owner = torch.arange(len(cohort), device=items.device)[:, None]
-        p[name] = store.take(cohort.users.tolist(), owner, items)
+        p[name] = store.take(cohort.users, owner, items)
     if cohort.history is not None:
         p |= method.recall(state.shared, cohort.history, items)
     return method.score(p)

@@ -29,6 +29,7 @@ from torch import Tensor
 from federec.errors import UserError
 from federec.federation.state import State
 from federec.files import cannot_write, make_folder, read_bytes, write_atomic
+from federec.runtimes import tensors
 from federec.runtimes.config import RunConfig
 
 Line = dict[str, Any]
@@ -138,8 +139,7 @@ class RunFolder:
         states = _states(point)
         for name, state in states.items():
             if not (self.model / name).is_file():
-                tensors = {key: value.detach().cpu().contiguous() for key, value in state.tensors().items()}
-                write_atomic(self.model / name, format_tensors(tensors))
+                write_atomic(self.model / name, tensors.pieces(state.tensors()))
         facts = {
             "format": 1,
             "data": point.data,
@@ -177,10 +177,8 @@ class RunFolder:
         if not path.is_file():
             raise UserError(f"{path}: is missing; the run cannot be used, start a new one")
         try:
-            tensors = parse_tensors(read_bytes(path))
-            # A copy lies in memory as torch would have laid it: where numbers lie can change the last bit of a product.
-            return State.of({name: value.to(place, copy=True) for name, value in tensors.items()})
-        except (SafetensorError, ValueError, KeyError, RuntimeError):
+            return State.of(tensors.read(path), place)
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(f"{path}: is truncated or damaged; the run cannot be used, start a new one") from None
 
     def ranks(self) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ def take(state: State, user: int) -> bytes:
     """One user's private part of a state."""
     own = {f"private:{name}": value[user].contiguous() for name, value in state.private.items()}
     for name, store in state.stores.items():
-        own |= {f"ids:{name}": store.ids[user].contiguous(), f"rows:{name}": store.rows[user].contiguous()}
+        own[f"ids:{name}"], own[f"rows:{name}"] = store.own(user)
     return save(own)
 
 
@@ -32,7 +32,7 @@ def put(state: State, user: int, taken: bytes) -> None:
     for name, value in state.private.items():
         value[user] = own[f"private:{name}"]
     for name, store in state.stores.items():
-        store.ids[user], store.rows[user] = own[f"ids:{name}"], own[f"rows:{name}"]
+        store.give(user, own[f"ids:{name}"], own[f"rows:{name}"])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,167 @@
+"""Private item tables: kept on the devices from round to round, only the rows that were touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from federec.cohort.layers import Params
+from federec.cohort.rows import Rows, look_up
+
+PAGE = 32
+"""Rows that a device's part of a store grows by."""
+
+
+class RowStore:
+    """A private item table kept from round to round: for each device only the rows it ever touched.
+
+    A row never touched has the value of `start`, the table every device began with. The others lie in the order in
+    which they were touched, on pages that a device gets as it needs them: its k-th row is on pages[device, k // PAGE],
+    row k % PAGE. Rows stay where they are, so that a kernel can write them in place.
+    """
+
+    def __init__(self, start: Tensor, devices: int) -> None:
+        self.start = start
+        place = start.device
+        self.held = torch.zeros(devices, dtype=torch.int64, device=place)
+        """Rows of each device."""
+        self.pages = torch.full((devices, 0), -1, dtype=torch.int32, device=place)
+        """[devices, width] pages of each device, -1 where it has no more."""
+        self.used = 0
+        """Pages that devices have been given."""
+        self._ids = _Arena(np.zeros((0, PAGE), np.int32), place)
+        self._rows = _Arena(np.zeros((0, PAGE, start.shape[1]), np.float32), place)
+
+    @property
+    def place(self) -> torch.device:
+        return self.start.device
+
+    @property
+    def ids(self) -> Tensor:
+        """[pages, PAGE] item of each row. A view that holds until the store grows."""
+        return self._ids.tensor
+
+    @property
+    def rows(self) -> Tensor:
+        """[pages, PAGE, dim]. A view that holds until the store grows."""
+        return self._rows.tensor
+
+    def reserve(self, users: Tensor, rows: Tensor) -> None:
+        """Give these devices pages for so many rows."""
+        have = (self.pages[users] >= 0).sum(1)
+        more = ((rows + PAGE - 1).div(PAGE, rounding_mode="floor") - have).clamp(min=0)
+        total, width = int(more.sum()), int((have + more).max()) if len(users) else 0
+        if not total:
+            return
+        if width > self.pages.shape[1]:
+            wider = self.pages.new_full((len(self.pages), width), -1)
+            wider[:, : self.pages.shape[1]] = self.pages
+            self.pages = wider
+        owner, rank = _ranked(more)
+        page = torch.arange(self.used, self.used + total, dtype=torch.int32, device=users.device)
+        self.pages[users[owner], have[owner] + rank] = page
+        self.used += total
+        most = len(self.pages) * -(-len(self.start) // PAGE)
+        for arena in (self._ids, self._rows):
+            arena.reserve(self.used, most)
+
+    def _lie(self, users: Tensor, k: Tensor) -> Tensor:
+        """Where the k-th rows of devices lie, as rows of the flat arena."""
+        return self.pages[users, k // PAGE].long() * PAGE + k % PAGE
+
+    def _find(self, users: Tensor, pairs: Tensor) -> Tensor:
+        """Where the rows of pairs (place in users) * n_items + item lie; -1 where the device has no such row."""
+        owner, rank = _ranked(self.held[users])
+        at, n_items = self._lie(users[owner], rank), len(self.start)
+        keys = owner * n_items + self.ids.view(-1)[at]
+        if len(users) * n_items <= 8 * (len(keys) + pairs.numel()):
+            table = torch.full((len(users) * n_items,), -1, device=pairs.device)
+            table[keys] = at
+            return table[pairs]
+        keys, order = keys.sort()
+        found = look_up(keys, pairs)
+        return torch.where(found >= 0, at[order[found]], -1) if len(keys) else found
+
+    def take(self, users: Tensor, owner: Tensor, items: Tensor) -> Tensor:
+        """The rows of (users[owner], items), owner and items broadcast."""
+        at = self._find(users, owner * len(self.start) + items)
+        taken = self.start[items.expand(at.shape)]
+        found = at >= 0
+        taken[found] = self.rows.flatten(0, 1)[at[found]]
+        return taken
+
+    def put(self, users: Tensor, index: Rows, rows: Tensor) -> None:
+        """Write back the rows of a cohort; what it did not touch stays as it is."""
+        at = self._find(users, index.keys)
+        new = at < 0
+        fresh = torch.bincount(index.owner[new], minlength=len(users))
+        held = self.held[users]
+        self.reserve(users, held + fresh)
+        owner, rank = _ranked(fresh)  # as the new rows are sorted
+        at[new] = self._lie(users[owner], held[owner] + rank)
+        self.held[users] = held + fresh
+        self.ids.view(-1)[at[new]] = index.ids[new].int()
+        self.rows.flatten(0, 1)[at] = rows
+
+    def own(self, user: int) -> tuple[Tensor, Tensor]:
+        """One device's items, ascending, and their rows."""
+        held = torch.arange(int(self.held[user]), device=self.start.device)
+        at = self._lie(torch.full_like(held, user), held)
+        ids, order = self.ids.view(-1)[at].sort()
+        return ids, self.rows.flatten(0, 1)[at[order]]
+
+    def give(self, user: int, ids: Tensor, rows: Tensor) -> None:
+        """One device has these rows, as `own` told them, and no others."""
+        self.held[user] = 0
+        owner = torch.zeros(len(ids), dtype=torch.int64, device=ids.device)
+        self.put(torch.tensor([user], device=ids.device), Rows(len(self.start), ids.long(), owner, owner, None), rows)
+
+    def copy(self) -> RowStore:
+        """Another store with the same rows."""
+        return RowStore.of({name: value.cpu().numpy().copy() for name, value in self.tensors().items()}, self.place)
+
+    def tensors(self) -> Params:
+        """All there is, for a checkpoint: views, which hold until the store grows."""
+        rows = {"ids": self.ids[: self.used], "rows": self.rows[: self.used]}
+        return {"start": self.start, "held": self.held, "pages": self.pages} | rows
+
+    @staticmethod
+    def of(arrays: dict[str, NDArray[Any]], place: torch.device | str = "cpu") -> RowStore:
+        """The store whose `tensors` these are. On the CPU it takes the arrays over, without a copy."""
+        store = RowStore(torch.from_numpy(arrays["start"]).to(place), 0)
+        store.held, store.pages = (torch.from_numpy(arrays[name]).to(place) for name in ("held", "pages"))
+        store.used = len(arrays["ids"])
+        store._ids, store._rows = _Arena(arrays["ids"], store.place), _Arena(arrays["rows"], store.place)
+        return store
+
+
+class _Arena:
+    """A table that grows at its end. On the CPU the operating system lengthens it in place: large ones never exist
+    twice."""
+
+    def __init__(self, array: NDArray[Any], place: torch.device) -> None:
+        self._array = array if array.flags.owndata else array.copy()  # only its owner may lengthen memory
+        self.tensor = torch.from_numpy(self._array).to(place)
+
+    def reserve(self, length: int, most: int) -> None:
+        """At least so many rows; where they grow a quarter more than there were, up to `most`."""
+        old = self.tensor
+        if length <= len(old):
+            return
+        shape = (min(max(length, len(old) * 5 // 4), most), *old.shape[1:])
+        if old.device.type == "cpu":
+            self._array.resize(shape, refcheck=False)
+            self.tensor = torch.from_numpy(self._array)
+        else:
+            self.tensor = old.new_zeros(shape)
+            self.tensor[: len(old)] = old
+
+
+def _ranked(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """For counts (2, 0, 3) the owners 0 0 2 2 2 and their ranks 0 1 0 1 2."""
+    owner = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    return owner, torch.arange(len(owner), device=counts.device) - (counts.cumsum(0) - counts)[owner]
