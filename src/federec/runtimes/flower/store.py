@@ -298,10 +298,6 @@ class DeviceStore:
         value = self._vault.get("seen")
         return Seen.nothing() if value is None else Seen.parse(load_tensors(value))
 
-    def verify(self) -> None:
-        """Read everything, so that damage anywhere is noticed."""
-        self._vault.verify()
-
     def _forgets(self) -> list[int]:
         return [self.history(user).forgets for user in range(len(self.users))]
 

@@ -53,6 +53,9 @@ class Vault:
         if not hmac.compare_digest(lock.check, _check(derived)):
             raise UserError(f"{file.parent}: this {key.kind} does not open it")
         self._cipher = AESGCM(derived)
+        with self._told():  # damage anywhere is noticed before anything is done with what is left
+            for name, value in self._db.execute("SELECT name, value FROM sealed"):
+                self._open(name, value)
 
     @staticmethod
     def create(file: Path, key: Key) -> Vault:
@@ -113,16 +116,9 @@ class Vault:
                 raise
 
     def scrub(self) -> None:
-        """Leave nothing of deleted and replaced values in the file, its free pages or its log."""
+        """Leave nothing of deleted and replaced values in the log: SQLite has overwritten them in the file itself."""
         with self._told():
-            self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def verify(self) -> None:
-        """Open every value, so that damage anywhere is noticed."""
-        with self._told():
-            for name, value in self._db.execute("SELECT name, value FROM sealed"):
-                self._open(name, value)
 
     def _open(self, name: str, sealed: bytes) -> bytes:
         try:
