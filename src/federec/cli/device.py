@@ -88,7 +88,7 @@ def add(
     with _opened(folder, key) as store:
         number = store.user(user)
         store.add(number, item, rating=rating)
-        typer.echo(f"recorded {_named(store, item)}; {len(store.history(number)):,} interactions")
+        typer.echo(f"recorded {_named(store, item)}; interactions: {len(store.history(number)):,}")
 
 
 @app.command()
@@ -168,7 +168,7 @@ def forget(
             typer.confirm(f"Erase all {len(store.history(number)):,} interactions of '{user}'?", abort=True)
         store.forget(number, item)
         what = "everything" if item is None else _named(store, item)
-        typer.echo(f"forgot {what} and the private parameters; {len(store.history(number)):,} interactions left")
+        typer.echo(f"forgot {what} and the private parameters; interactions left: {len(store.history(number)):,}")
 
 
 def _erase(folder: Path, yes: bool) -> None:

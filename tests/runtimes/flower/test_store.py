@@ -111,7 +111,7 @@ def secrets_of(store, state):
         yield from (array.tobytes() for array in (history.items, history.times, history.ratings))
     yield from (value[user].numpy().tobytes() for value in state.private.values() for user in range(len(value)))
     for own in state.stores.values():
-        yield from (rows.numpy().tobytes() for rows in own.rows)
+        yield from (row.numpy().tobytes() for user in range(len(store.users)) for row in own.own(user)[1])
 
 
 @pytest.mark.parametrize("name", ["pfedrec", "fedrap"])

@@ -140,6 +140,25 @@ def test_nothing_erased_is_left_in_the_files(vault, tmp_path):
         assert not any(piece in raw(tmp_path) for piece in old)
 
 
+@pytest.mark.parametrize("text", [b'{"kind": "file"', b"CREATE TABLE sealed", b"sqlite_autoindex_sealed"])
+def test_no_byte_that_can_be_read_without_the_key_makes_it_fall_over(vault, text):
+    held = contents(vault)
+    vault.close()
+    data = vault.file.read_bytes()
+    at = data.index(text)
+    for place in range(at, at + len(text)):
+        for byte in (0, 10, 88, 200):
+            vault.file.write_bytes(data[:place] + bytes([byte]) + data[place + 1 :])
+            try:
+                assert contents(Vault(vault.file, KEY)) == held
+            except UserError as error:
+                assert "\n" not in str(error)
+            try:
+                lock_of(vault.file)
+            except UserError as error:
+                assert "is damaged" in str(error)
+
+
 DAMAGE = {
     "empty": lambda data: b"",
     "halved": lambda data: data[: len(data) // 2],

@@ -62,13 +62,13 @@ class Catalogue:
 
     def text(self) -> str:
         """For a file."""
-        return json.dumps({"items": self.labels, "titles": self.titles}, ensure_ascii=False)
+        return json.dumps({"items": self.labels, "titles": self.titles})
 
     @staticmethod
     def parse(text: str | bytes) -> Catalogue:
         """The catalogue of a `text`; a ValueError where it is none."""
         read = json.loads(text)
-        if not isinstance(read, dict) or not isinstance(read.get("items"), list):
+        if not isinstance(read, dict) or not isinstance(read.get("items"), list) or not read["items"]:
             raise ValueError("no list of items")
         labels, titles = tuple(read["items"]), read.get("titles", {})
         if not isinstance(titles, dict) or not all(isinstance(t, str) for t in (*labels, *titles.values())):

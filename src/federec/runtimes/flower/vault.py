@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from federec.errors import UserError
 from federec.runtimes.flower.keys import Key, Kind
@@ -132,7 +133,7 @@ class Vault:
         """What goes wrong with the file is told in one line."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:  # SQLite may quote what it cannot read
             remedy = next((remedy for words, remedy in _REMEDIES.items() if words in str(error)), None)
             raise UserError(f"{self.file}: {error}; {remedy}") if remedy else damaged(self.file) from None
 
@@ -156,7 +157,7 @@ def lock_of(file: Path) -> Lock:
         db = _connect(file)
         lock = _read_lock(db, file)
         db.close()
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeError):
         raise damaged(file) from None
     return lock
 
@@ -172,6 +173,8 @@ def damaged(file: Path) -> UserError:
 def _read_lock(db: sqlite3.Connection, file: Path) -> Lock:
     try:
         facts = json.loads(db.execute("SELECT facts FROM lock").fetchone()[0])
+        if facts["kind"] not in get_args(Kind):
+            raise damaged(file)
         return Lock(facts["kind"], str(facts["place"]), *(bytes.fromhex(facts[name]) for name in ("salt", "check")))
     except (TypeError, KeyError, ValueError):
         raise damaged(file) from None

@@ -1,0 +1,185 @@
+"""federec device: what it says, what it refuses, and that it says so in one line."""
+
+import io
+import json
+import re
+
+import pytest
+
+pytest.importorskip("cryptography", reason="pip install federec[flower]")
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch, tmp_path):
+    """Folder and keys of these tests; no terminal to ask."""
+    monkeypatch.setenv("FEDEREC_KEYS", str(tmp_path / "keys"))
+    monkeypatch.setenv("FEDEREC_DEVICE", str(tmp_path / "device"))
+    monkeypatch.delenv("FEDEREC_PASSPHRASE", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def catalogue(tmp_path):
+    path = tmp_path / "catalogue.json"
+    items = [f"m{number}" for number in range(30)]
+    path.write_text(json.dumps({"items": items, "titles": {"m7": "Heat (1995)"}}))
+    return path
+
+
+@pytest.fixture
+def phone(federec, catalogue):
+    """A device of one user."""
+    assert federec("device", "init", "--catalogue", catalogue).code == 0
+
+
+def keys(place):
+    return sorted((place / "keys").glob("*.key")) if (place / "keys").exists() else []
+
+
+def test_from_init_to_forget(federec, refused, place, phone):
+    assert len(keys(place)) == 1
+    assert federec("device", "add", "m3").out == "recorded 'm3'; interactions: 1\n"
+    assert federec("device", "add", "m7", "--rating", 4.5).out == "recorded 'm7' (Heat (1995)); interactions: 2\n"
+    said = federec("device", "status").out
+    for words in ("users +me", "interactions +2", "30 items, version 30-", "learned +nothing yet", r"\d kB"):
+        assert re.search(words, said), said
+    assert keys(place)[0].read_text().strip() not in said
+    said = federec("device", "forget", "m3").out
+    assert said == "forgot 'm3' and the private parameters; interactions left: 1\n"
+    assert "'m3' is not among the interactions of 'me'; nothing was erased" in refused("device", "forget", "m3")
+    assert "nothing was learned here yet; take part in a federation first" in refused("device", "recommend")
+    assert federec("device", "forget", "--everything", "--yes").out.endswith("device: erased\nits key: erased\n")
+    assert not (place / "device").exists()
+    assert keys(place) == []
+    assert "is not a device folder" in refused("device", "status")
+
+
+def test_items_that_are_not_there(refused, phone):
+    assert "no item is called 'm77' - did you mean 'm7' (Heat (1995))?" in refused("device", "add", "m77")
+    assert "did you mean 'm7' (Heat (1995))?" in refused("device", "add", "heat 1995")
+    assert "no item is called 'Xyzzy'; the 30 items are like m0, m1, m2" in refused("device", "add", "Xyzzy")
+    assert "no item is called 'Xyzzy'" in refused("device", "forget", "Xyzzy")
+
+
+def test_a_device_of_several_users(federec, refused, catalogue):
+    federec("device", "init", "--catalogue", catalogue, "--user", "ann", "--user", "bob")
+    assert "hosts 2 users; say which one is meant with --user" in refused("device", "add", "m1")
+    assert "did you mean 'bob'?" in refused("device", "add", "m1", "--user", "bop")
+    assert federec("device", "add", "m1", "--user", "bob").code == 0
+    assert federec("device", "add", "m1", "--user", "ann").code == 0
+    said = federec("device", "forget", "--everything", "--user", "ann", "--yes").out
+    assert said == "forgot everything and the private parameters; interactions left: 0\n"
+    assert re.search("interactions +1", federec("device", "status").out)
+
+
+def test_a_share_of_a_data_set(federec, refused, ratings, place):
+    assert federec("device", "init", "--data", ratings, "--users", "0-3,7").code == 0
+    assert re.search("users +u0, u1, u2, u3, u7", federec("device", "status").out)
+    assert re.search("12 users", federec("device", "init", "--data", ratings, "--folder", place / "all").out)
+    for users, says in (("0-12", "the set has users 0 to 11"), ("x", "write numbers"), ("3-", "write numbers")):
+        assert says in refused("device", "init", "--data", ratings, "--users", users, "--folder", place / "other")
+    assert "a user is given twice" in refused("device", "init", "--data", ratings, "--users", "1,1", "--folder", "x")
+    assert len(keys(place)) == 2  # none for what was refused
+
+
+def test_what_init_refuses(federec, refused, place, catalogue, ratings, phone):
+    assert "is a device folder already; choose another place" in refused("device", "init", "--catalogue", catalogue)
+    other = ("--folder", place / "other")
+    assert "either --catalogue FILE or" in refused("device", "init", *other)
+    assert "either --catalogue FILE or" in refused(
+        "device", "init", *other, "--catalogue", catalogue, "--data", ratings
+    )
+    assert "--users with --data" in refused("device", "init", *other, "--catalogue", catalogue, "--users", "0-3")
+    assert "--user goes with --catalogue" in refused("device", "init", *other, "--data", ratings, "--user", "me")
+    locks = ("--passphrase", "--keyring")
+    assert "choose one of" in refused("device", "init", *other, "--catalogue", catalogue, *locks)
+    assert "no data set and no file is called 'nowhere'" in refused("device", "init", *other, "--data", "nowhere")
+    for text in (
+        "",
+        "[]",
+        '{"items": []}',
+        '{"items": [1, 2]}',
+        '{"items": ["a", "a"]}',
+        '{"items": ["a"], "titles": []}',
+    ):
+        catalogue.write_text(text)
+        assert "is not a catalogue" in refused("device", "init", *other, "--catalogue", catalogue)
+    assert not (place / "other").exists()
+    assert len(keys(place)) == 1
+
+
+def test_keys_of_ones_own(federec, refused, place, catalogue):
+    own = place / "my.key"
+    assert federec("device", "init", "--catalogue", catalogue, "--key", own).code == 0
+    assert federec("device", "init", "--catalogue", catalogue, "--key", own, "--folder", place / "two").code == 0
+    assert federec("device", "status").code == 0
+    own.rename(place / "moved.key")
+    assert f"its key is not where it was ({own}); name the file with --key" in refused("device", "status")
+    assert federec("device", "status", "--key", place / "moved.key").code == 0
+    said = federec("device", "forget", "--everything", "--yes").out
+    assert said.endswith("device: erased\n")
+    assert (place / "moved.key").exists()  # it opens another folder too
+
+
+def test_a_passphrase(federec, refused, monkeypatch, catalogue):
+    monkeypatch.setenv("FEDEREC_PASSPHRASE", "short")
+    assert "at least 8 characters" in refused("device", "init", "--catalogue", catalogue, "--passphrase")
+    monkeypatch.setenv("FEDEREC_PASSPHRASE", "correct horse")
+    assert federec("device", "init", "--catalogue", catalogue, "--passphrase").out.endswith(
+        "locked with a passphrase\n"
+    )
+    assert federec("device", "add", "m1").code == 0
+    monkeypatch.setenv("FEDEREC_PASSPHRASE", "battery staple")
+    assert "this passphrase does not open it" in refused("device", "add", "m1")
+
+
+def test_a_damaged_folder(federec, refused, place, phone):
+    file = place / "device" / "device.db"
+    file.write_bytes(file.read_bytes()[:5000])
+    for words in (("status",), ("add", "m1"), ("recommend",), ("forget", "m1")):
+        said = refused("device", *words)
+        assert said.startswith(f"{file}: is damaged; bring back a copy of the folder, or give it up"), said
+    assert federec("device", "forget", "--everything", "--yes").code == 0
+    assert not (place / "device").exists()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("", 1), ("n\n", 1), ("y\n", 0)])
+def test_nothing_is_erased_without_a_word(federec, place, phone, monkeypatch, answer, code):
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    assert federec("device", "forget", "--everything").code == code
+    assert (place / "device").exists() == bool(code)
+
+
+def test_forget_needs_to_know_what(refused, phone):
+    assert "either an ITEM or --everything" in refused("device", "forget")
+    assert "either an ITEM or --everything" in refused("device", "forget", "m1", "--everything")
+
+
+def test_recommendations(federec, refused, place, ratings):
+    import torch
+
+    from federec.federation.state import State
+    from federec.runtimes.config import RunConfig
+    from federec.runtimes.flower.keys import Key
+    from federec.runtimes.flower.parameters import Seen
+    from federec.runtimes.flower.store import DeviceStore
+
+    federec("device", "init", "--data", ratings, "--users", "0-1")
+    store = DeviceStore.open(place / "device", Key.file(keys(place)[0]))
+    config = RunConfig.checked(method="pfedrec", data=str(ratings), settings={"dim": 4})
+    start = State.start(config.build(), len(store.catalogue), 2, 0)
+    seen = Seen(torch.arange(len(store.catalogue)), {"items": start.shared["items"]})
+    store.commit("films-3", 4, store.begin("films-3", 4, start), seen, config)
+    store.close()
+    said = federec("device", "recommend", "--user", "u1", "-k", 3).out
+    assert len(re.findall(r"^ *\d+ +i\d+ ", said, re.MULTILINE)) == 3, said
+    assert "k=0: ask for at least one item" in refused("device", "recommend", "--user", "u1", "-k", 0)
+    assert re.search("learned +pfedrec, round 4 of run 'films-3', 20", federec("device", "status").out)
+
+
+def test_help(federec):
+    for words in ((), ("init",), ("add",), ("status",), ("recommend",), ("forget",)):
+        assert "Usage" in federec("device", *words, "--help").out
+    said = " ".join(federec("device", "forget", "--help").out.split())
+    assert "cannot be taken out of it again" in said
+    assert "all private parameters of the user" in said
