@@ -94,6 +94,28 @@ def test_data_refuses(refused, federec, ratings):
     assert federec("data", "describe", ratings, "--k-core", -1).code == 2
 
 
+def test_generated_data_is_described_and_trained_on(federec, refused, tmp_path):
+    size = ("--users", 40, "--items", 60, "--interactions", 400)
+    made = tmp_path / "made" / "up"
+    said = federec("data", "generate", *size, "--out", made)
+    assert said.code == 0 and "400 interactions of 40 users with 60 items" in said.out
+    assert "400" in federec("data", "describe", made).out
+    train = (
+        "train",
+        "popularity",
+        "--data",
+        tmp_path / "made" / "up",
+        "--evaluate-users",
+        7,
+        "--out",
+        tmp_path / "run",
+    )
+    assert federec(*train).code == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["data"]["evaluated_users"] == 7
+    assert "exists already" in refused("data", "generate", *size, "--out", made)
+    assert "do not suit" in refused("data", "generate", *size, "--users", 4000, "--out", tmp_path / "other")
+
+
 def test_help_and_version(federec):
     for words in ((), ("train",), ("compare",), ("recommend",), ("methods",), ("data",), ("doctor",)):
         said = federec(*words, "--help")

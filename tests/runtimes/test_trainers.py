@@ -68,6 +68,28 @@ def test_everyone_is_evaluated_when_a_few_take_part(device_method, split):
     assert ranks.seen.all()
 
 
+@pytest.mark.parametrize("participation", [1.0, 0.3])
+@pytest.mark.parametrize("engine", ["torch", "fused"])
+@pytest.mark.parametrize("name", ["pfedrec", "fedmf", "popularity"])
+def test_a_sample_of_users_is_ranked_as_among_all(small, split, name, engine, participation):
+    """Evaluating fewer changes nothing but who is counted; every device trains in any case."""
+    method = small(name)
+    everyone, some = (
+        trainer(method, split, protocol("clean"), 1, participation, engine=engine, evaluate_users=users)
+        for users in (None, 8)
+    )
+    rows = everyone.evaluator.row[some.evaluator.users]
+    for round_ in ROUNDS:
+        models = [worker.play(round_).model for worker in (everyone, some)]
+        # By the kernel, devices that are not asked for scores are added up last: the sum may round differently.
+        for one, other in zip(*(worker.state.tensors().values() for worker in (everyone, some)), strict=True):
+            torch.testing.assert_close(one, other)
+    whole, part = (w.review(m.copy(), 2).ranks for w, m in zip((everyone, some), models, strict=True))
+    for kind, ranks in part.items():
+        assert len(ranks) == 8
+        assert (ranks - whole[kind][rows]).abs().sum() <= 1, kind
+
+
 def test_scores_of_a_user_are_what_was_ranked(device_method, split):
     worker = trainer(device_method, split, protocol("clean"), 1)
     played = worker.play(1)

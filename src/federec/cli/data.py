@@ -1,11 +1,13 @@
-"""`federec data`: list, get and describe data sets."""
+"""`federec data`: list, get, describe and generate data sets."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import typer
 from typer import Argument, Option
 
-app = typer.Typer(help="Data sets: list, get, describe.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Data sets: list, get, describe, generate.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("list")
@@ -27,7 +29,7 @@ def get(name: str = Argument(..., help="Name of the set.")) -> None:
 
 @app.command()
 def describe(
-    data: str = Argument(..., help="A named set or a file of interactions."),
+    data: str = Argument(..., help="A named set, a file of interactions, or a generated folder."),
     columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid."),
     min_interactions: int | None = Option(None, min=0, help="Leave out users with fewer rows."),
     k_core: int | None = Option(None, min=0, help="Leave out users and items with fewer partners."),
@@ -40,3 +42,18 @@ def describe(
 
     loaded = load(data, parse_columns(columns) if columns else None, min_interactions, k_core)
     facts_table(facts_of(loaded))
+
+
+@app.command()
+def generate(
+    users: int = Option(..., min=1, help="How many users."),
+    items: int = Option(..., min=1, help="How many items; few are popular, most are not."),
+    interactions: int = Option(..., min=1, help="How many distinct (user, item) pairs."),
+    out: Path = Option(..., readable=False, help="Folder to write; train on it with --data."),
+    seed: int = Option(0, min=0, help="Of every random number."),
+) -> None:
+    """Make up interactions of any size, to try things at scale."""
+    from federec.data.generate import generate as write
+
+    write(out, users, items, interactions, seed)
+    typer.echo(f"{out}: {interactions:,} interactions of {users:,} users with {items:,} items")

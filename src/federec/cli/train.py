@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def train(
     method: str | None = Argument(None, help="Name of a method; see `federec methods`. [default: pfedrec]"),
-    data: str | None = Option(None, help="A named set or a file of interactions. [default: tastes]"),
+    data: str | None = Option(None, help="A named set, a file, or a generated folder. [default: tastes]"),
     protocol: str | None = Option(None, help="How negatives are drawn: clean or paper. [default: clean]"),
     rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
     seed: int | None = Option(None, help="Of every random number. [default: 0]"),
@@ -33,6 +33,7 @@ def train(
         None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
     ),
     participation: float | None = Option(None, help="Share of devices in a round. [default: the method's own]"),
+    evaluate_users: int | None = Option(None, help="Evaluate so many users, drawn at random. [default: all]"),
     device: str | None = Option(None, help="cpu or cuda. [default: cpu]"),
     engine: str | None = Option(None, help="torch, or fused kernels where the method has them. [default: auto]"),
     columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid,timestamp=3."),
@@ -56,6 +57,7 @@ def train(
         "plugins": with_,
         "settings": ({} if preset is None else _preset(method, preset)) | _settings(set_ or []) or None,
         "participation": participation,
+        "evaluate_users": evaluate_users,
         "device": device,
         "engine": engine,
         "columns": parse_columns(columns) if columns else None,

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 def tune(
     method: str = Argument(..., help="Name of a method."),
-    data: str = Option("tastes", help="A named set or a file of interactions."),
+    data: str = Option("tastes", help="A named set, a file of interactions, or a generated folder."),
     with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
     over: list[str] | None = Option(None, help="A setting to search; may be repeated. [default: all real numbers]"),
     trials: int = Option(20, min=1, help="How many settings to try, earlier ones of the same search counted in."),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from federec.data.interactions import Interactions
+from federec.data.mapped import read_folder
 from federec.data.prepare import Rows, prepare
 from federec.data.read import read_file
 from federec.errors import UserError, did_you_mean
@@ -138,16 +139,22 @@ def load(
     min_interactions: int | None = None,
     k_core: int | None = None,
 ) -> Interactions:
-    """A named set or a user's file. A filter given here takes the place of the set's own."""
+    """A named set, a user's file, or a folder of columns. A filter given here takes the place of the set's own."""
     name = str(name_or_path)
     origin = {"data": name, "columns": dict(columns or {}), "min_interactions": min_interactions, "k_core": k_core}
     if name in SETS:
         if columns:
             raise UserError(f"--columns is for files; the columns of '{name}' are known, leave it out")
         return replace(_load(SETS[name], min_interactions, k_core), origin=origin)
-    if "/" in name or os.sep in name or Path(name).exists():
+    path = Path(name)
+    if path.is_dir():
+        if columns:
+            raise UserError(f"--columns is for files; the columns of the folder {name} are known, leave it out")
+        data = _filtered(read_folder(path), min_interactions or 0, k_core or 0)
+        return replace(data, origin=origin | {"data": str(path.resolve())})
+    if "/" in name or os.sep in name or path.exists():
         data = read_file(name_or_path, columns, min_interactions or 0, k_core or 0)
-        return replace(data, origin=origin | {"data": str(Path(name).resolve())})
+        return replace(data, origin=origin | {"data": str(path.resolve())})
     raise UserError(f"no data set and no file is called '{name}'{did_you_mean(name, SETS)}")
 
 
@@ -205,17 +212,17 @@ def read(known: NamedSet, path: Path, min_interactions: int | None = None, k_cor
 
 def _load(known: NamedSet, min_interactions: int | None, k_core: int | None) -> Interactions:
     if known.built_in:
-        return _generate(min_interactions or 0, k_core or 0)
+        from federec.data.tastes import generate
+
+        return _filtered(generate(), min_interactions or 0, k_core or 0)
     path = find(known)
     if path is None:
         raise missing(known)
     return read(known, path, min_interactions, k_core)
 
 
-def _generate(min_interactions: int, k_core: int) -> Interactions:
-    from federec.data.tastes import generate
-
-    data = generate()
+def _filtered(data: Interactions, min_interactions: int, k_core: int) -> Interactions:
+    """The data as `read_file` would have cut it."""
     if not (min_interactions or k_core):
         return data
     rows = Rows(data.users, data.items, data.user_ids, data.item_ids, data.times, data.ratings)

@@ -110,7 +110,7 @@ def _labels(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 def _settings(result: dict[str, Any]) -> dict[str, Any]:
     """Everything about a run that makes it another one, but for protocol and seed."""
     config = result["config"]
-    others = ("participation", "columns", "min_interactions", "k_core", "device")
+    others = ("participation", "columns", "min_interactions", "k_core", "device", "evaluate_users")
     return {**config["settings"], "rounds": result["rounds"], **{key: config.get(key) for key in others}}
 
 

@@ -28,7 +28,7 @@ class RunConfig(Settings):
     settings: dict[str, Any] = Field(default_factory=dict)
     """The method's and plug-ins' settings."""
     data: str = "tastes"
-    """A named set or a file."""
+    """A named set, a file, or a folder of columns."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Which column of the file is the user, item, rating, timestamp."""
     min_interactions: NonNegativeInt | None = None
@@ -43,6 +43,8 @@ class RunConfig(Settings):
     """Of every random number of the run."""
     participation: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the devices that take part in a round; the method's default if not given."""
+    evaluate_users: PositiveInt | None = None
+    """Evaluate so many users at most, drawn at random; all if not given."""
     device: str = "cpu"
     """Where tensors live: `cpu` or `cuda`."""
 

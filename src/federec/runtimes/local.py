@@ -40,6 +40,7 @@ def train(
     protocol: str = "clean",
     seed: int = 0,
     participation: float | None = None,
+    evaluate_users: int | None = None,
     plugins: Sequence[str] = (),
     device: str = "cpu",
     engine: str = "auto",
@@ -52,7 +53,8 @@ def train(
     if plugins:
         method = build(method.name, (*method.plugins, *plugins), method.model_dump())
     given = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
-    config = RunConfig.of(method, data, **given, device=device, engine=engine)
+    given |= {"evaluate_users": evaluate_users, "device": device, "engine": engine}
+    config = RunConfig.of(method, data, **given)
     return run(config, data, RunFolder(out) if out is not None else None, on_round)
 
 
@@ -161,7 +163,7 @@ def _result(
             "users": data.n_users,
             "items": data.n_items,
             "interactions": len(data),
-            "evaluated_users": len(split.evaluated),
+            "evaluated_users": len(review.ranks["test sampled"]),
             "merged_duplicates": max(0, data.merged),  # data made in memory may not know
             "sha256": data.sha256 or point.data,
         },

@@ -122,4 +122,4 @@ def make_trainer(config: RunConfig, split: Split, place: str) -> Trainer:
     # Compiling a kernel takes some ten seconds, once: a short run is over before that.
     short = len(split.train) * (config.rounds or 1) * share < _LONG
     engine = "torch" if config.engine == "auto" and short else config.engine
-    return trainer(method, split, rules, config.seed, share, place, engine)
+    return trainer(method, split, rules, config.seed, share, place, engine, config.evaluate_users)

@@ -22,7 +22,7 @@ from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
-from federec.federation.fused import fused_round, fused_scores
+from federec.federation.fused import FusedRound, fused_round, fused_scores
 from federec.federation.round import RoundReport, play, select
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
@@ -30,6 +30,7 @@ from federec.methods.base import DeviceMethod, Method, Notes
 from federec.methods.central import CentralMethod
 
 _USERS = 256  # scored at a time
+_MANY = 1 << 14  # the same for a few items each by a kernel, which holds nothing but these and their scores
 
 Engine = Literal["auto", "torch", "fused"]
 """What plays rounds: stacked cohorts in torch, or a fused kernel where a method has one."""
@@ -84,15 +85,16 @@ def trainer(
     participation: float = 1.0,
     place: str = "cpu",
     engine: Engine = "torch",
+    evaluate_users: int | None = None,
 ) -> Trainer:
-    """The trainer for a kind of method."""
+    """The trainer for a kind of method. `evaluate_users`: evaluate so many at most, drawn at random."""
     if isinstance(method, DeviceMethod):
         fused = engine == "fused" or (engine == "auto" and fused_fits(method, split, place))
         if fused and not fused_fits(method, split, place):
             raise UserError(f"'{method.name}' as it is set has no fused engine on {place}; leave out --engine fused")
-        return DeviceTrainer(method, split, protocol, seed, participation, place, fused)
+        return DeviceTrainer(method, split, protocol, seed, participation, place, fused, evaluate_users)
     assert isinstance(method, CentralMethod)
-    return CentralTrainer(method, split, protocol, seed, place)
+    return CentralTrainer(method, split, protocol, seed, place, evaluate_users)
 
 
 def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
@@ -104,6 +106,11 @@ def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
         "test full": full.test,
     }
     return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()})
+
+
+def _unasked(playing: FusedRound, users: Tensor) -> None:
+    """These users learn, and score nothing."""
+    playing.play(users, users.new_zeros(len(users), 0))
 
 
 def _ignore(cohort: Cohort) -> None:
@@ -127,12 +134,13 @@ class DeviceTrainer:
         participation: float,
         place: str,
         fused: bool,
+        evaluate_users: int | None,
     ) -> None:
         self.fused = fused
         self.method, self.seed, self.participation = method, seed, participation
         self.devices = Devices.of(split, protocol.close_held_out, place)
         method.check(self.devices)
-        self.evaluator = Evaluator(split, seed, place)
+        self.evaluator = Evaluator(split, seed, place, evaluate_users)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, place)
         self.place = place
 
@@ -142,8 +150,7 @@ class DeviceTrainer:
         ranks, users = self.evaluator.sampled(), self._select(round_)
         report, evaluating = (self._fused if self.fused else self._stacked)(ranks, users, round_)
         now = time.perf_counter()
-        for users in ranks.missing().split(_USERS):
-            ranks.add(users, partial(self._score, self.state, users))
+        self._rank_global(ranks, self.state)
         valid, test = ranks.metrics()
         end = time.perf_counter()
         evaluating += end - now
@@ -167,11 +174,20 @@ class DeviceTrainer:
     def _fused(self, ranks: Sampled, users: Tensor, round_: int) -> tuple[RoundReport, float]:
         """The same in one pass of a kernel, which scores as it goes."""
         playing = fused_round(self.method, self.state, self.devices, self.seed, round_)
-        if self.method.view == "own":
-            ranks.add(users, partial(playing.play, users))
-        else:
-            playing.play(users, users.new_zeros(len(users), 0))
+        ranked = self._evaluated(users) & (self.method.view == "own")
+        for some in users[ranked].split(_MANY):
+            ranks.add(some, partial(playing.play, some))
+        _unasked(playing, users[~ranked])
         return playing.finish(), 0.0
+
+    def _evaluated(self, users: Tensor) -> Tensor:
+        """Whose ranks count."""
+        return self.evaluator.row[users] >= 0
+
+    def _rank_global(self, ranks: Sampled, state: State) -> None:
+        """Rank with the server's rows whoever is not ranked yet."""
+        for users in ranks.missing().split(_MANY if self.fused else _USERS):
+            ranks.add(users, partial(self._score, state, users))
 
     def _score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
         """Scores with the server's rows."""
@@ -189,34 +205,35 @@ class DeviceTrainer:
         views = {"own": sampled}
         if method.view == "own":
             views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
-            neighbour = Neighbour()
-
-            if self.fused:
-                self._rank_own(model.copy(), round_, sampled, full)
+            neighbour, users, began = Neighbour(), self._select(round_), state
+            if self.fused:  # stacked, only those who are ranked play again, for their neighbours
+                self._rank_own(state, users, round_, sampled, full)
+                users, began = users[self._evaluated(users)], model.copy()
 
             def observe(cohort: Cohort) -> None:
                 if not self.fused:
-                    full.add(cohort.users, partial(score_own, method, cohort, state))
-                    sampled.add(cohort.users, partial(score_own, method, cohort, state))
-                views["random"].add(cohort.users, partial(neighbour.score, method, cohort, state))
+                    full.add(cohort.users, partial(score_own, method, cohort, began))
+                    sampled.add(cohort.users, partial(score_own, method, cohort, began))
+                views["random"].add(cohort.users, partial(neighbour.score, method, cohort, began))
 
-            play(method, state, self.devices, self._select(round_), self.seed, round_, observe)
+            play(method, began, self.devices, users, self.seed, round_, observe)
         for users in sampled.missing().split(_USERS):
             full.add(users, partial(self._score, state, users))
         for ranks in views.values():
-            for users in ranks.missing().split(_USERS):
-                ranks.add(users, partial(self._score, state, users))
+            self._rank_global(ranks, state)
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
         return _review(sampled, full, compared if method.view == "own" else {})
 
-    def _rank_own(self, state: State, round_: int, sampled: Sampled, full: Full) -> None:
-        """Rank all items with the rows that devices tune in a round played by the kernel."""
+    def _rank_own(self, state: State, users: Tensor, round_: int, sampled: Sampled, full: Full) -> None:
+        """Play a round by the kernel, in place; rank all items with the rows that devices tune in it."""
         playing = fused_round(self.method, state, self.devices, self.seed, round_)
-        items = torch.arange(self.devices.n_items)
-        for users in self._select(round_).split(_USERS):
-            scores = playing.play(users, items.expand(len(users), -1))
+        items, ranked = torch.arange(self.devices.n_items), self._evaluated(users)
+        for some in users[ranked].split(_USERS):
+            scores = playing.play(some, items.expand(len(some), -1))
             for ranks in (sampled, full):
-                ranks.add(users, partial(scores.gather, 1))
+                ranks.add(some, partial(scores.gather, 1))
+        _unasked(playing, users[~ranked])
+        playing.finish()
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
         users = torch.tensor([user], device=self.place)
@@ -238,11 +255,17 @@ class CentralTrainer:
     """Fits a centralised reference in this process."""
 
     def __init__(
-        self, method: CentralMethod, split: Split, protocol: EvaluationProtocol, seed: int, place: str
+        self,
+        method: CentralMethod,
+        split: Split,
+        protocol: EvaluationProtocol,
+        seed: int,
+        place: str,
+        evaluate_users: int | None,
     ) -> None:
         self.method, self.split, self.seed, self.place = method, split, seed, torch.device(place)
         self.devices = Devices.of(split, protocol.close_held_out, place)
-        self.evaluator = Evaluator(split, seed, place)
+        self.evaluator = Evaluator(split, seed, place, evaluate_users)
         self.state = State({name: value.to(place) for name, value in method.start(split, seed).items()})
 
     def play(self, round_: int) -> Played:
