@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from federec.cli import compare, data, device, doctor, methods, recommend, reproduce, train, tune
+from federec.cli import compare, data, device, doctor, federation, methods, recommend, reproduce, train, tune
 from federec.errors import UserError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("reproduce")(reproduce.reproduce)
 app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")
 app.add_typer(device.app, name="device")
+app.add_typer(federation.app, name="federation")
 app.command("doctor")(doctor.doctor)
 
 

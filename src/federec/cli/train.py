@@ -55,7 +55,7 @@ def train(
         "rounds": rounds,
         "seed": seed,
         "plugins": with_,
-        "settings": ({} if preset is None else _preset(method, preset, with_ or [])) | _settings(set_ or []) or None,
+        "settings": ({} if preset is None else _preset(method, preset)) | parse_settings(set_ or []) or None,
         "participation": participation,
         "evaluate_users": evaluate_users,
         "device": device,
@@ -73,13 +73,13 @@ def train(
         _start(_resolve(config, given), out, quiet)
 
 
-def _preset(method: str | None, name: str, plugins: list[str]) -> dict[str, Any]:
+def _preset(method: str | None, name: str) -> dict[str, Any]:
     from federec.methods.presets import preset
 
-    return preset(method or "pfedrec", name, plugins)
+    return preset(method or "pfedrec", name)
 
 
-def _settings(pairs: list[str]) -> dict[str, Any]:
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
     """`key=value` texts; a value may be a number, a word or a list such as [64,32]."""
     import yaml
 
@@ -114,7 +114,7 @@ def _start(config: RunConfig, out: Path | None, quiet: bool) -> None:
     from federec.runtimes.folder import RunFolder
     from federec.runtimes.local import run
 
-    folder = RunFolder(out or _free_folder(config))
+    folder = RunFolder(out or free_folder(config))
     folder.refuse_other()
 
     def job(on_round: OnRound) -> Run:
@@ -149,7 +149,7 @@ def _watch(job: Callable[[OnRound], Run], folder: RunFolder, quiet: bool) -> Non
     typer.echo(f"run    {folder.path}\nreport {folder.path / 'report.html'}")
 
 
-def _free_folder(config: RunConfig) -> Path:
+def free_folder(config: RunConfig) -> Path:
     """runs/METHOD-DATA-PROTOCOL-SEED, with a number behind it where that is taken."""
     data = Path(config.data).name.split(".")[0]
     name = "-".join(["+".join([config.method, *config.plugins]), data, config.protocol, f"s{config.seed}"])

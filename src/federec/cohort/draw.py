@@ -34,6 +34,8 @@ class Devices:
     """int32: for the k-th closed item e_k of a device (sorted) e_k - k, the number of open items below it."""
     ratings: Tensor | None = None
     """Of the training interactions, where the data has them."""
+    numbers: Tensor | None = None
+    """[N] numbers of the devices in the random streams, where they are not 0..N-1."""
 
     @staticmethod
     def of(split: Split, close_held_out: bool, device: torch.device | str = "cpu") -> Devices:
@@ -48,7 +50,8 @@ class Devices:
 
         ratings = None if split.data.ratings is None else tensor(_ratings(split))
         history = tensor(split.ptr), tensor(split.train)
-        return Devices(split.data.n_items, *history, tensor(closed_ptr), tensor(gaps), ratings)
+        numbers = None if split.numbers is None else tensor(split.numbers)
+        return Devices(split.data.n_items, *history, tensor(closed_ptr), tensor(gaps), ratings, numbers)
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
@@ -165,7 +168,7 @@ def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int
     A device that has every item draws no negatives.
     """
     positives = _ragged(devices.ptr, devices.train, users, 0).long()
-    key = streams.keys(seed, round_, users)
+    key = streams.keys(seed, round_, users if devices.numbers is None else devices.numbers[users])
     gaps = _ragged(devices.closed_ptr, devices.gaps, users, devices.n_items + 1).long()
     open_items = devices.n_items - (devices.closed_ptr[users + 1] - devices.closed_ptr[users])
     each = negatives if negatives and bool((open_items > 0).any()) else 0

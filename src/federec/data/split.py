@@ -30,6 +30,12 @@ class Split:
     """[n_users] item code; -1 where the user is not evaluated."""
     test: NDArray[np.int32]
     """[n_users] item code; -1 where the user is not evaluated."""
+    numbers: NDArray[np.int64] | None = None
+    """[n_users] numbers of the users in the random streams, where these are not their codes."""
+
+    def number(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of these users in the random streams."""
+        return users if self.numbers is None else self.numbers[users]
 
     @property
     def evaluated(self) -> NDArray[np.int64]:
@@ -93,7 +99,7 @@ def hold_out(data: Interactions, seed: int = 0, numbers: NDArray[np.int64] | Non
     test[held], valid[held] = items[last], items[last - 1]
     trains = np.ones(len(items), bool)
     trains[last] = trains[last - 1] = False
-    return Split(data, _offsets(counts - 2 * (counts >= NEEDED)), items[trains], valid, test)
+    return Split(data, _offsets(counts - 2 * (counts >= NEEDED)), items[trains], valid, test, numbers)
 
 
 def _in_order(data: Interactions) -> bool:

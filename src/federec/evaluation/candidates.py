@@ -36,7 +36,7 @@ def sample(split: Split, seed: int, count: int = SAMPLED, most: int | None = Non
     """
     users = split.evaluated
     if most is not None:
-        key = streams.bits(streams.keys(seed, streams.ONCE, users), streams.EVALUATED)
+        key = streams.bits(streams.keys(seed, streams.ONCE, split.number(users)), streams.EVALUATED)
         users = users[np.sort(np.argsort(key, kind="stable")[:most])]
     valid, test = (np.empty((len(users), 1 + count), np.int32) for _ in range(2))
     valid[:, 0], test[:, 0] = split.valid[users], split.test[users]
@@ -50,7 +50,7 @@ def _draw(split: Split, users: np.ndarray, seed: int, count: int) -> tuple[np.nd
     """The users' untouched items for validation and for test, [C, count] each."""
     ptr, closed = split.history(True, users)
     untouched = split.data.n_items - np.diff(ptr)
-    drawn = _distinct(streams.keys(seed, streams.ONCE, users), untouched, 2 * count)
+    drawn = _distinct(streams.keys(seed, streams.ONCE, split.number(users)), untouched, 2 * count)
 
     # From ranks among the untouched items to item codes, as in cohort.draw, by one search over all users.
     rank = np.arange(len(closed)) - np.repeat(ptr[:-1], np.diff(ptr))

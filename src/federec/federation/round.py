@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +32,15 @@ LOSS = "loss"
 """Name of the loss among the figures of a round."""
 
 _SAMPLE_BYTES = 64  # index, order, key, slot and label of a sample
+
+
+class Learned(NamedTuple):
+    """What the devices of a round have sent."""
+
+    mean: Mean
+    channel: Channel
+    figures: Params
+    """Losses and notes by name: their sum over devices, and how many there were."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +151,28 @@ def play(
     sum_: Sum = list,
 ) -> RoundReport:
     """Play one round in place. `observe` sees each cohort after it has learned, while its own rows are alive."""
+    learned = learn(method, state, devices, users, seed, round_, observe, memory)
+    return settle(method, state, *learned, sum_)
+
+
+def learn(
+    method: DeviceMethod,
+    state: State,
+    devices: Devices,
+    users: Tensor,
+    seed: int,
+    round_: int,
+    observe: Callable[[Cohort], None] = lambda cohort: None,
+    memory: float | None = None,
+    send: Callable[[Update], Update] = lambda update: update,
+) -> Learned:
+    """The devices' part of a round: their private parameters change in place, what they send is added up. `send` is
+    what happens to an update before it leaves."""
     channel, mean = Channel(devices.n_items), Mean(devices.n_items)
     figures: dict[str, list[Tensor]] = {}
     for cohort in cohorts(method, state, devices, users, seed, round_, memory):
         method.fit(cohort)
-        update = update_of(method, cohort, state)
+        update = send(update_of(method, cohort, state))
         up = method.upload_bytes(cohort, update.rows | update.layers)
         update = channel.send(update, up, method.download_bytes(cohort))
         mean.add(received(method, update, cohort.users, state))
@@ -155,7 +182,7 @@ def play(
         observe(cohort)
     known = {name: torch.cat(values) for name, values in figures.items() if values}
     pairs = {name: torch.stack([every.sum(), every.new_tensor(len(every))]) for name, every in known.items()}
-    return settle(method, state, mean, channel, pairs, sum_)
+    return Learned(mean, channel, pairs)
 
 
 def settle(

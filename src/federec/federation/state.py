@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from federec.cohort.layers import Params
+from federec.cohort.layers import ITEMS, Params
 from federec.cohort.optim import Adam
 from federec.cohort.store import RowStore
+from federec.errors import UserError
 from federec.methods.base import DeviceMethod
 
 _PLAIN = ("shared", "private", "server")
@@ -52,6 +53,26 @@ class State:
             {name: store.copy() for name, store in self.stores.items()},
             {name: value.clone() for name, value in self.server.items()},
         )
+
+    def grown(self, method: DeviceMethod, n_items: int, seed: int) -> State:
+        """With rows for new items at the end of every item table; a function of the seed and of how many there are."""
+        other, generator = self.copy(), torch.Generator().manual_seed((seed ^ n_items << 32) % (1 << 63))
+        for name, param in {**method.shared(), **method.private()}.items():
+            if ITEMS in param.shape:
+                raise UserError(f"'{method.name}' has a layer as wide as the catalogue; it cannot take new items")
+            if not param.rows:
+                continue
+            old = other.shared[name] if name in other.shared else other.stores[name].start
+            table = torch.cat([old, param.start(n_items - len(old), generator).to(old.device)])
+            if name in other.shared:
+                other.shared[name] = table
+            else:
+                other.stores[name].start = table
+        memory = method.server_start(other.shared)
+        for name, value in other.server.items():
+            memory[name][tuple(map(slice, value.shape))] = value
+        other.server = memory
+        return other
 
     def tensors(self) -> Params:
         """Flat, for a file: `shared:NAME`, `private:NAME`, `server:NAME`, `store:NAME:PART`."""

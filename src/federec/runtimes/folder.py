@@ -96,8 +96,14 @@ class RunFolder:
         return (self.path / "result.json").is_file()
 
     @property
+    def federated(self) -> bool:
+        """Whether devices have the private part of its model."""
+        return (self.path / "federation.json").is_file()
+
+    @property
     def _continue(self) -> str:
-        return f"continue it with: federec train --resume {shlex.quote(str(self.path))}"
+        command = "federation up" if self.federated else "train"
+        return f"continue it with: federec {command} --resume {shlex.quote(str(self.path))}"
 
     def config(self) -> RunConfig:
         """The run's settings."""

@@ -26,7 +26,7 @@ from federec.reporting.report import html_report
 from federec.runtimes.config import RunConfig
 from federec.runtimes.folder import Checkpoint, Line, RunFolder
 from federec.runtimes.run import Run, data_of, fingerprint, make_trainer, usable
-from federec.runtimes.trainers import Played, Review, Trainer
+from federec.runtimes.trainers import Played, Player, Review, Trainer
 
 OnRound = Callable[[Line, int], None]
 """Told each round's record and how many rounds there will be."""
@@ -72,6 +72,8 @@ def resume(path: str | Path, data: Interactions | None = None, on_round: OnRound
     given."""
     folder = RunFolder(path)
     config = folder.config()
+    if folder.federated:
+        raise UserError(f"{path}: is a federation's; continue it with: federec federation up --resume {path}")
     if folder.finished:
         return Run.load(path, data)
     place = _place(config)
@@ -101,9 +103,37 @@ def _loop(
     history: list[Line],
     on_round: OnRound | None,
 ) -> Run:
-    """Rounds from where `point` stands to the end."""
-    rounds, data = config.rounds or 0, fingerprint(split.data)
-    choose = named_protocol(config.protocol).choose
+    """Rounds from where `point` stands to the end, and what came out."""
+    point = play_rounds(config, fingerprint(split.data), worker, folder, point, history, on_round)
+    began = time.perf_counter()
+    review = worker.review(point.best, point.best_round)
+    reviewing, data = time.perf_counter() - began, split.data
+    facts = {
+        "name": data.name,
+        "users": data.n_users,
+        "items": data.n_items,
+        "interactions": len(data),
+        "evaluated_users": len(review.ranks["test sampled"]),
+        "merged_duplicates": max(0, data.merged),  # data made in memory may not know
+        "sha256": data.sha256 or point.data,
+    }
+    result = outcome(config, facts, point, history, review, reviewing)
+    if folder is not None:
+        folder.write_result(result, review.ranks, html_report(result, history))
+    return Run(config, result, history, point, split.data, review.ranks)
+
+
+def play_rounds(
+    config: RunConfig,
+    data: str,
+    worker: Player,
+    folder: RunFolder | None,
+    point: Checkpoint | None,
+    history: list[Line],
+    on_round: OnRound | None,
+) -> Checkpoint:
+    """Play the rounds that are left, with a checkpoint after each; `data` is a fingerprint of what they learn from."""
+    rounds, choose = config.rounds or 0, named_protocol(config.protocol).choose
     for number in range(point.round + 1 if point else 1, rounds + 1):
         played = worker.play(number)
         value = played.valid["sampled"][choose]
@@ -120,12 +150,7 @@ def _loop(
         if on_round is not None:
             on_round(line, rounds)
     assert point is not None
-    began = time.perf_counter()
-    review = worker.review(point.best, point.best_round)
-    result = _result(config, split, point, history, review, time.perf_counter() - began)
-    if folder is not None:
-        folder.write_result(result, review.ranks, html_report(result, history))
-    return Run(config, result, history, point, split.data, review.ranks)
+    return point
 
 
 def _line(number: int, played: Played) -> Line:
@@ -143,11 +168,10 @@ def _line(number: int, played: Played) -> Line:
     } | ({"notes": notes} if notes else {})
 
 
-def _result(
-    config: RunConfig, split: Split, point: Checkpoint, history: list[Line], review: Review, reviewing: float
+def outcome(
+    config: RunConfig, data: dict[str, Any], point: Checkpoint, history: list[Line], review: Review, reviewing: float
 ) -> dict[str, Any]:
-    """The contract of result.json."""
-    data = split.data
+    """The contract of result.json; `data` are the facts of what was learned from."""
     spent = {part: sum(line["seconds"][part] for line in history) for part in ("train", "evaluate")}
     played = sum(spent.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -158,15 +182,7 @@ def _result(
         "seed": config.seed,
         "rounds": len(history),
         "best_round": point.best_round,
-        "data": {
-            "name": data.name,
-            "users": data.n_users,
-            "items": data.n_items,
-            "interactions": len(data),
-            "evaluated_users": len(review.ranks["test sampled"]),
-            "merged_duplicates": max(0, data.merged),  # data made in memory may not know
-            "sha256": data.sha256 or point.data,
-        },
+        "data": data,
         "valid": review.valid,
         "test": review.test,
         "views": review.views,

@@ -81,6 +81,10 @@ class Run:
         """A finished run from its folder. Its data is loaded again, unless given."""
         folder = RunFolder(path)
         result, config = folder.result(), folder.config()
+        if folder.federated:
+            raise UserError(
+                f"{path}: is a federation's, only its devices have a whole model; see: federec device recommend"
+            )
         point = folder.checkpoint(place_to_ask(config))
         if point is None:
             raise UserError(f"{folder.model}: holds no model; train again")

@@ -62,13 +62,17 @@ class Review:
     """Each evaluated user's rank of the held-out item, to compare methods user by user."""
 
 
-class Trainer(Protocol):
-    """A method at work on a data set."""
+class Player(Protocol):
+    """Whatever can play rounds."""
 
     state: State
 
     def play(self, round_: int) -> Played:
         """Play a round and evaluate it."""
+
+
+class Trainer(Player, Protocol):
+    """A method at work on a data set."""
 
     def review(self, model: State, round_: int) -> Review:
         """Evaluate the model of a played round in full."""

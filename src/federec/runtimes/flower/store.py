@@ -253,14 +253,16 @@ class DeviceStore:
         return self.after(run, head.newest(round_) if head is not None and head.run == run else 0, start)
 
     def after(self, run: str, round_: int, start: State) -> State:
-        """The state after a round that is kept, as `begin` gives it; after round 0 all users stand at the start."""
+        """The state after a round that is kept, as `begin` gives it; after the one before, where the device missed it.
+        After round 0 all users stand at the start."""
         from federec.runtimes.flower.parameters import put
 
         state, head = start.copy(), self.head
         if round_ == 0:
             return state
-        if head is None or head.run != run or round_ not in (head.round, head.before, head.keep):
+        if head is None or head.run != run or round_ < min(head.keep or head.before, head.round):
             raise UserError(f"{self.path}: keeps nothing of round {round_} of run '{run}'")
+        round_ = self._kept(round_)
         for user in range(len(self.users)):
             if (value := self._vault.get(f"state {user} {round_}")) is not None:
                 put(state, user, value)
@@ -278,6 +280,7 @@ class DeviceStore:
             head, before = self.head, 0
             if head is not None and head.run == run:
                 before, seen = head.newest(round_), self.seen().merged(seen)
+                keep = self._kept(keep)
             stays = {before, keep} if before else set()
             for name in self._vault.names("state "):
                 if int(name.split()[2]) not in stays:
@@ -288,6 +291,11 @@ class DeviceStore:
             self._vault.put("seen", save_tensors(seen.tensors()))
             facts = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"))
             self._vault.put("head", json.dumps(asdict(facts)).encode())
+
+    def _kept(self, round_: int) -> int:
+        """The newest round up to this one whose end is kept; 0: none is."""
+        rounds = {int(name.split()[2]) for name in self._vault.names("state ")}
+        return max((number for number in rounds if number <= round_), default=0)
 
     def seen(self) -> Seen:
         """Shared parameters as they last reached the device."""

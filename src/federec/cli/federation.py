@@ -1,0 +1,237 @@
+"""`federec federation`: devices and a server that learn together over a network."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer import Argument, Option
+
+from federec.cli.train import free_folder, parse_settings
+from federec.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from federec.runtimes.config import RunConfig
+
+app = typer.Typer(
+    help="A federation: devices and a server that learn together over a network, on Flower.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+NETWORK = Option(
+    None,
+    metavar="KEY=VALUE",
+    help="How devices and server work together, such as deadline=60, minimum=3, rows=decoys, clip=1, noise=gaussian, "
+    "scale=0.1, secure=true, metrics_port=9464; may be repeated.",
+)
+
+
+@app.command()
+def up(
+    devices: int = Option(5, help="How many devices share the users."),
+    data: str = Option("tastes", help="A named set or a file of interactions."),
+    method: str = Option("pfedrec", help="Name of a method; see `federec methods`."),
+    rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
+    seed: int = Option(0, help="Of every random number."),
+    out: Path | None = Option(None, readable=False, help="Folder of the run. [default: a new one under runs/]"),
+    protocol: str = Option("clean", help="How negatives are drawn: clean or paper."),
+    with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
+    set_: list[str] | None = Option(
+        None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
+    ),
+    network: list[str] | None = NETWORK,
+    tls: bool = Option(False, "--tls", help="Encrypt, with certificates made for it."),
+    auth: bool = Option(False, "--auth", help="Let in devices with registered keys only; needs --tls."),
+    resume: Path | None = Option(None, readable=False, help="Continue the unfinished federation in this folder."),
+    quiet: bool = Option(False, "--quiet", "-q", help="Say nothing on the way; for logs."),
+) -> None:
+    """A whole federation on this machine: a SuperLink and SuperNodes on loopback, stopped when it is over."""
+    from federec.reporting.tables import run_table
+    from federec.runtimes.flower.catalogue import Catalogue
+    from federec.runtimes.flower.settings import FederationSettings, prepare
+    from federec.runtimes.flower.up import bring_up, share_out
+    from federec.runtimes.folder import RunFolder
+
+    if auth and not tls:
+        raise UserError("devices can only prove who they are over TLS; add --tls")
+    if resume is not None:
+        path = resume
+        FederationSettings.read(path)
+        if RunFolder(path).finished:
+            raise UserError(f"{path}: holds a finished run already")
+        tls, auth = (path / "tls").exists(), (path / "keys").exists()
+    else:
+        given = {"method": method, "data": data, "protocol": protocol, "rounds": rounds, "seed": seed}
+        config = _config(given, with_, set_)
+        settings = FederationSettings.checked(**{"expected": devices} | parse_settings(network or []))
+        path = out or free_folder(config)
+        interactions = config.load()
+        prepare(path, config.model_copy(update=interactions.origin), settings, Catalogue.of(interactions))
+        share_out(path, interactions, devices)
+    try:
+        with progress(quiet) as show:
+            for event in bring_up(path, tls, auth):
+                show(event)
+    except KeyboardInterrupt:
+        typer.echo(f"\nstopped; continue with: federec federation up --resume {shlex.quote(str(path))}", err=True)
+        raise typer.Exit(130) from None
+    run_table(RunFolder(path).result())
+    typer.echo(f"run    {path}\nreport {path / 'report.html'}")
+
+
+@app.command()
+def prepare(
+    out: Path = Argument(..., readable=False, help="Folder of the run, on the server."),
+    catalogue: Path = Option(..., readable=False, help="The items, a JSON file; codes are their places in it."),
+    method: str = Option("pfedrec", help="Name of a method; see `federec methods`."),
+    name: str = Option("devices", help="What the data is called in results."),
+    rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
+    seed: int = Option(0, help="Of every random number."),
+    with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
+    set_: list[str] | None = Option(
+        None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
+    ),
+    network: list[str] | None = NETWORK,
+) -> None:
+    """Make the folder of a real federation's run; start or continue it with `flwr run OUT/app`."""
+    from federec.runtimes.flower.catalogue import Catalogue
+    from federec.runtimes.flower.settings import FederationSettings
+    from federec.runtimes.flower.settings import prepare as make
+
+    config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_)
+    make(out, config, FederationSettings.checked(**parse_settings(network or [])), Catalogue.read(catalogue))
+    typer.echo(f"start or continue it with: flwr run {shlex.quote(str(out / 'app'))} SUPERLINK")
+
+
+@app.command()
+def join(
+    superlink: str = Argument(..., help="Where the server is, as HOST:PORT."),
+    folder: Path = Option(Path("device"), envvar="FEDEREC_DEVICE", readable=False, help="The device folder."),
+    key: Path = Option(..., readable=False, help="Its key file."),
+    root: Path | None = Option(None, readable=False, help="The server's root certificate. [default: the system's]"),
+    auth: Path | None = Option(None, readable=False, help="The device's registered private key."),
+    insecure: bool = Option(False, "--insecure", help="Without TLS: everyone on the way can read along."),
+) -> None:
+    """Take part with a device, until stopped."""
+    from federec.runtimes.flower.up import join as take_part
+
+    raise typer.Exit(take_part(superlink, folder, key, root, auth, insecure))
+
+
+@app.command("add-items")
+def add_items(
+    run: Path = Argument(..., readable=False, help="Folder of a federation's run."),
+    items: list[str] = Argument(..., help="Labels of new items."),
+) -> None:
+    """Put new items at the end of the catalogue; devices hear of them with the next round."""
+    from federec.files import write_atomic
+    from federec.runtimes.flower.catalogue import Catalogue
+    from federec.runtimes.flower.settings import CATALOGUE, FederationSettings
+
+    FederationSettings.read(run)
+    old = Catalogue.read(run / CATALOGUE)
+    new = old.grown(items)
+    write_atomic(run / CATALOGUE, new.text())
+    typer.echo(f"{len(new) - len(old)} new items, {len(new):,} in all")
+
+
+@app.command()
+def certificates(
+    out: Path = Argument(..., readable=False, help="A new folder for them."),
+    host: list[str] = Option(..., help="A name or address of the server; may be repeated."),
+    days: int = Option(365, min=1, help="How long they hold."),
+) -> None:
+    """Make a root certificate and one for the server."""
+    from federec.runtimes.flower.certificates import certificates as make
+
+    make(out, host, days)
+    typer.echo(f"for devices: {out / 'ca.crt'}; for the server alone: {out / 'server.pem'}, {out / 'server.key'}")
+
+
+@app.command("node-key")
+def node_key(out: Path = Argument(..., readable=False, help="A new file; the public key gets .pub behind it.")) -> None:
+    """Make a key with which a device proves who it is."""
+    from federec.runtimes.flower.certificates import node_key as make
+
+    make(out)
+    typer.echo(f"stays on the device: {out}; register on the server: flwr supernode register {out}.pub SUPERLINK")
+
+
+def _config(given: dict[str, Any], plugins: list[str] | None, settings: list[str] | None) -> RunConfig:
+    from federec.runtimes.config import RunConfig
+
+    return RunConfig.checked(**given, plugins=tuple(plugins or ()), settings=parse_settings(settings or []))
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What to tell of each event: nothing when quiet; a table of devices on a terminal; else a line a round."""
+    if quiet:
+        yield lambda event: None
+    elif not sys.stderr.isatty():
+        yield _log
+    else:
+        from rich.console import Console
+        from rich.live import Live
+
+        board = Board()
+        with Live(console=Console(stderr=True), transient=True) as live:
+
+            def show(event: dict[str, Any]) -> None:
+                board.take(event)
+                live.update(board.table())
+
+            yield show
+
+
+def _log(event: dict[str, Any]) -> None:
+    text = {
+        "waiting": "round {round}: {devices} devices there, waiting for {wanted}",
+        "round": "round {round}/{rounds}  loss {loss}  valid hr@10 {hr@10:.4f}  {seconds:.1f} s",
+        "rejected": "round {round}: device {device} refused ({reason}: {detail})",
+        "missing": "round {round}: device {device} did not answer in time",
+        "again": "round {round}: {answered} devices answered, {minimum} are needed; once more",
+        "catalogue": "{items} items now",
+    }.get(event["event"])
+    if text:
+        print(text.format(**event), file=sys.stderr, flush=True)
+
+
+class Board:
+    """The newest of every device, and of the round."""
+
+    def __init__(self) -> None:
+        self.title = "starting"
+        self.devices: dict[str, list[str]] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "asked":
+            self.title = f"round {event['round']}: {event['kind']}, {event['devices']} devices asked"
+        elif kind == "round":
+            self.title = "round {round} of {rounds}: valid hr@10 {hr@10:.4f}, {seconds:.1f} s".format(**event)
+        elif kind == "waiting":
+            self.title = "round {round}: {devices} devices there, waiting for {wanted}".format(**event)
+        elif kind == "reply":
+            self.devices[event["device"]] = [str(event["users"]), str(event["round"]), f"{event['kind']}: answered"]
+        elif kind in ("rejected", "missing"):
+            users = self.devices.get(event["device"], ["?"])[0]
+            state = f"refused: {event['reason']}" if kind == "rejected" else "did not answer in time"
+            self.devices[event["device"]] = [users, str(event["round"]), state]
+
+    def table(self) -> Table:
+        from rich.table import Table
+
+        table = Table("device", "users", "round", "state", title=self.title, title_justify="left", box=None)
+        for device, cells in sorted(self.devices.items()):
+            table.add_row(device[-6:], *cells)
+        return table

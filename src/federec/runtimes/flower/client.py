@@ -1,0 +1,191 @@
+"""A device's side of a federation: what a SuperNode's ClientApp does with the server's orders.
+
+Flower starts a new process for each message. All that a device keeps is in its folder, and what it learns is kept
+before the reply leaves: a round is never half applied, and can be played again if the reply gets lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from torch import Tensor
+
+from federec.cohort.cohort import Cohort
+from federec.cohort.draw import draw
+from federec.cohort.layers import Params
+from federec.errors import UserError
+from federec.evaluation.evaluator import Evaluator, Full, Sampled
+from federec.evaluation.metrics import rank_metrics
+from federec.evaluation.protocols import protocol
+from federec.federation.round import learn
+from federec.federation.state import State
+from federec.federation.views import score_global, score_own
+from federec.methods.base import DeviceMethod
+from federec.runtimes.config import RunConfig
+from federec.runtimes.flower.channel import ChannelSettings, clipped, noisy, rows_to_ask
+from federec.runtimes.flower.keys import Key
+from federec.runtimes.flower.parameters import Seen
+from federec.runtimes.flower.store import DeviceStore
+from federec.runtimes.flower.wire import Order, Reply
+
+log = logging.getLogger("federec.device")
+app = ClientApp()
+
+_USERS = 256  # scored at a time
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """Say how many users there are, and which rows they need in the round."""
+    return answer(message, context, lambda work: work.reply(work.order.round))
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Play the round."""
+    return answer(message, context, lambda work: work.train())
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Rank with what came."""
+    return answer(message, context, lambda work: work.evaluate())
+
+
+def answer(message: Message, context: Context, act: Callable[[Work], Reply]) -> Message:
+    """Do what was asked, in the device's folder. What goes wrong is told here; to the server, only that it did: the
+    text of an error may hold what is private."""
+    order = Order.read(message.content)
+    try:
+        settings = context.node_config
+        key = Key.file(Path(str(settings["key"])))
+        with closing(DeviceStore.open(Path(str(settings["device"])), key)) as store:
+            reply = act(Work(order, store))
+    except UserError as error:
+        log.error("round %d: %s", order.round, error)
+        reply = Reply(order.run, order.round, "", 0, failed="device")
+    except Exception:
+        log.exception("round %d", order.round)
+        reply = Reply(order.run, order.round, "", 0, failed="error")
+    return Message(reply.pack(), reply_to=message)
+
+
+class Work:
+    """An order on its way through a device."""
+
+    def __init__(self, order: Order, store: DeviceStore) -> None:
+        self.order, self.store = order, store
+        if order.labels:
+            store.grow(store.catalogue.grown(order.labels))
+        self.config = RunConfig.checked(**order.config)
+        method = self.config.build()
+        assert isinstance(method, DeviceMethod)
+        self.method: DeviceMethod = method
+        self.channel = ChannelSettings(**order.channel)
+        seed = self.config.seed
+        self.devices = store.devices(seed, protocol(self.config.protocol).close_held_out)
+        method.check(self.devices)
+        self.evaluator = Evaluator(store.split(seed), seed)
+        self.users = self.devices.ptr.diff().nonzero().flatten()  # who has nothing yet cannot learn
+
+    def reply(self, next_round: int, **values: Any) -> Reply:
+        """With the rows that will be needed next."""
+        wanted = rows_to_ask(self.channel, self.needed(next_round), self.devices.n_items, self.store.secret)
+        version = self.store.catalogue.version
+        return Reply(self.order.run, self.order.round, version, len(self.users), wanted=wanted, **values)
+
+    def needed(self, round_: int) -> Tensor:
+        """Codes of the items that the users learn from in a round, and rank after it."""
+        samples = draw(self.devices, self.users, self.config.seed, round_, self.method.negatives)
+        real = torch.arange(samples.items.shape[1]) < samples.counts[:, None]
+        ranked = torch.cat([self.evaluator.candidates.valid, self.evaluator.candidates.test]).flatten().long()
+        parts = [samples.items[real].long(), ranked[ranked >= 0]]
+        if (cover := self.method.cover(self.users, samples, self.devices.n_items)) is not None:
+            parts.append(cover.flatten())
+        needed: Tensor = torch.cat(parts).unique()
+        return needed
+
+    def start(self) -> State:
+        """What every device begins with; shared are the parameters that came."""
+        first, *grown = self.order.sizes
+        state = State.start(self.method, first, len(self.devices), self.config.seed)
+        for n_items in grown:
+            state = state.grown(self.method, n_items, self.config.seed)
+        state.shared = self.order.seen.shared(self.devices.n_items)
+        return state
+
+    def train(self) -> Reply:
+        """Learn, keep what is private, send the sum of the users' messages."""
+        order, method = self.order, self.method
+        state = self.store.begin(order.run, order.round, self.start())
+        ranks = self.evaluator.sampled()
+
+        def observe(cohort: Cohort) -> None:
+            if method.view == "own":
+                ranks.add(cohort.users, partial(score_own, method, cohort, state))
+
+        clip = partial(clipped, most=self.channel.clip)
+        learned = learn(method, state, self.devices, self.users, self.config.seed, order.round, observe, send=clip)
+        self.store.commit(order.run, order.round, state, order.seen, self.config, order.keep)
+        sums = {name: (float(total), int(count)) for name, (total, count) in learned.figures.items()}
+        update = noisy(self.summed(learned.mean.total), self.channel, self.store.secret, order.run, order.round)
+        return self.reply(order.round + 1, sums=sums | metric_sums(ranks), update=update)
+
+    def summed(self, total: Params) -> Seen:
+        """The sum of the users' messages. Of item tables it holds the rows that changed; or, to hide which did, all
+        those that came."""
+        tables = {name: total[name] for name, param in self.method.sends().items() if param.rows and name in total}
+        layers = {name: value for name, value in total.items() if name not in tables}
+        if self.channel.rows == "needed":
+            changed = torch.zeros(self.devices.n_items, dtype=torch.bool)
+            for table in tables.values():
+                changed |= (table != 0).any(1)
+            ids = changed.nonzero().flatten()
+        else:
+            ids = self.order.seen.ids
+        return Seen(ids, {name: table[ids] for name, table in tables.items()}, layers)
+
+    def evaluate(self) -> Reply:
+        """Rank with the state after round `keep`; where devices rank with rows that they tune, the round is played
+        again from there."""
+        order, method = self.order, self.method
+        state = self.store.after(order.run, order.keep, self.start())
+        rankings: list[Sampled | Full] = [self.evaluator.sampled()]
+        if order.full:
+            rankings.append(self.evaluator.full())
+
+        def observe(cohort: Cohort) -> None:
+            for ranks in rankings:
+                ranks.add(cohort.users, partial(score_own, method, cohort, state))
+
+        if method.view == "own":
+            learn(method, state, self.devices, self.users, self.config.seed, order.round, observe)
+        else:
+            for users in self.evaluator.users.split(_USERS):
+                for ranks in rankings:
+                    ranks.add(users, partial(score_global, method, state, users, devices=self.devices))
+        sums = {"interactions": (float(len(self.evaluator.split.data)), len(self.users))}
+        for ranks in rankings:
+            sums |= metric_sums(ranks)
+        return self.reply(order.round + 1, sums=sums)
+
+
+def metric_sums(ranks: Sampled | Full) -> dict[str, tuple[float, int]]:
+    """Sums of the metrics over the users that are ranked, and how many these are: `valid sampled hr@10`, ..."""
+    kind = "sampled" if isinstance(ranks, Sampled) else "full"
+    count = len(ranks.valid)
+    if not count or (isinstance(ranks, Sampled) and not bool(ranks.seen.all())):
+        return {}
+    return {
+        f"{part} {kind} {name}": (value * count, count)
+        for part, values in (("valid", ranks.valid), ("test", ranks.test))
+        for name, value in rank_metrics(values).items()
+    }

@@ -1,0 +1,300 @@
+"""A whole federation on this machine: a SuperLink, SuperNodes and a run, started together and stopped together."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from federec.data.interactions import Interactions
+from federec.errors import UserError
+from federec.files import make_folder, write_atomic
+from federec.runtimes.flower import warm
+from federec.runtimes.flower.certificates import ROOT, SERVER, SERVER_KEY, certificates, node_key
+from federec.runtimes.flower.keys import Key
+from federec.runtimes.flower.settings import APP, EVENTS
+from federec.runtimes.flower.store import DeviceStore
+
+HOST = "127.0.0.1"
+_NAME = "federec"
+_LOADED = (
+    "flwr.cli.app",
+    "flwr.superlink.cli.flower_superlink",
+    "flwr.supernode.cli.flower_supernode",
+    "flwr.supercore.cli.flower_superexec",
+    "flwr.superlink.runtime.run_serverapp",
+    "flwr.supernode.runtime.run_clientapp",
+    "federec.runtimes.flower.client",
+    "federec.runtimes.flower.server",
+)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Of all Flower processes: at home in a folder, silent towards the outside, with the packages that are here."""
+    return os.environ | {
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+    }
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class Federation:
+    """Processes of a federation on loopback; a context in which they live."""
+
+    def __init__(self, home: Path, tls: bool = False, auth: bool = False) -> None:
+        if auth and not tls:
+            raise UserError("devices can only prove who they are over TLS; add --tls")
+        self.home, self.tls, self.auth = home.resolve(), tls, auth
+        self.port = free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.scratch = Path(tempfile.mkdtemp(prefix="federec-"))  # the address of a socket must be short
+        self.environment = environment(self.home / "flower")
+
+    def __enter__(self) -> Self:
+        make_folder(self.home / "logs")
+        if self.tls and not (self.home / "tls").exists():
+            certificates(self.home / "tls", ["localhost", HOST])
+        make_folder(self.home / "flower")
+        secure = f"root-certificates = '{self.home / 'tls' / ROOT}'" if self.tls else "insecure = true"
+        entry = f"[superlink]\ndefault = '{_NAME}'\n\n[superlink.{_NAME}]\naddress = '{HOST}:{self.port}'\n{secure}\n"
+        write_atomic(self.home / "flower" / "config.toml", entry)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(*self.processes)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    # Processes
+
+    def start(self, name: str, *command: str, **environ: str) -> subprocess.Popen[bytes]:
+        """Start a process in a group of its own; what it says goes to logs/NAME.log."""
+        with (self.home / "logs" / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment | environ,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        self.processes[name] = process
+        return process
+
+    def stop(self, *names: str, how: signal.Signals = signal.SIGTERM) -> None:
+        """Stop processes with all that they have started; what does not go in five seconds is made to."""
+        for name in names:
+            _signal(self.processes[name], how)
+        limit = time.monotonic() + 5
+        for name in names:
+            process = self.processes.pop(name)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, limit - time.monotonic()))
+            _signal(process, signal.SIGKILL)
+            process.wait()
+
+    def fail_if_dead(self, *names: str) -> None:
+        """A process that should be there and is not ends the federation."""
+        for name in names:
+            if name in self.processes and (code := self.processes[name].poll()) is not None:
+                log = self.home / "logs" / f"{name}.log"
+                raise UserError(f"{name} ended with code {code}; see {log}")
+
+    # What they are
+
+    def warm_up(self) -> None:
+        """Have Flower's commands start from a process that has loaded everything."""
+        address = self.scratch / "warm"
+        self.start("warm", sys.executable, "-m", "federec.runtimes.flower.warm", str(address), *_LOADED)
+        warm.stand_ins(self.scratch / "bin", address)
+        self.environment["PATH"] = f"{self.scratch / 'bin'}{os.pathsep}{self.environment['PATH']}"
+        self.wait(address.exists, 120, "warm")
+
+    def superlink(self) -> None:
+        """The server's end of the network."""
+        secure = ["--insecure"]
+        if self.tls:
+            tls = self.home / "tls"
+            parts = {"--ssl-ca-certfile": ROOT, "--ssl-certfile": SERVER, "--ssl-keyfile": SERVER_KEY}
+            secure = [word for option, file in parts.items() for word in (option, str(tls / file))]
+        auth = ["--enable-supernode-auth"] if self.auth else []
+        base = ["--host", HOST, "--port", str(self.port), "--database", str(self.home / "flower" / "state.db")]
+        self.start("superlink", self.command("flower-superlink"), *base, *secure, *auth)
+        self.wait(self.answers, 60, "superlink")
+
+    def answers(self) -> bool:
+        """Whether something listens on the SuperLink's port."""
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self.port)) == 0
+
+    def register(self, name: str) -> None:
+        """Make a key for a device and tell the SuperLink of it."""
+        key = self.home / "keys" / name
+        if not key.exists():
+            node_key(key)
+            self.flwr("supernode", "register", f"{key}.pub", _NAME)
+
+    def node(self, name: str, device: Path, key: Path, *extra: str, **environ: str) -> None:
+        """A device's end of the network."""
+        secure = ["--root-certificates", str(self.home / "tls" / ROOT)] if self.tls else ["--insecure"]
+        auth = ["--auth-supernode-private-key", str(self.home / "keys" / name)] if self.auth else []
+        self.start(
+            name,
+            self.command("flower-supernode"),
+            *("--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())),
+            *("--node-config", node_config(device, key)),
+            *secure,
+            *auth,
+            *extra,
+            **environ,
+        )
+
+    def run(self, folder: Path) -> None:
+        """Have the SuperLink start the run of a federation's folder."""
+        self.flwr("run", str(folder / APP), _NAME)
+
+    def flwr(self, *arguments: str) -> str:
+        """Flower's own command line."""
+        ended = subprocess.run(
+            [self.command("flwr"), *arguments], env=self.environment, capture_output=True, text=True, timeout=120
+        )
+        if ended.returncode:
+            last = (ended.stderr + ended.stdout).strip().splitlines()[-1:]
+            raise UserError(f"flwr {' '.join(arguments[:2])} failed: {' '.join(last)}")
+        return ended.stdout
+
+    def command(self, name: str) -> str:
+        found = shutil.which(name, path=self.environment["PATH"])
+        if found is None:
+            raise UserError("Flower is not installed; install it with: pip install 'federec[flower]'")
+        return found
+
+    def wait(self, ready: Callable[[], bool], seconds: float, *alive: str) -> None:
+        """Until something is so, as long as these processes live."""
+        limit = time.monotonic() + seconds
+        while not ready():
+            self.fail_if_dead(*alive)
+            if time.monotonic() > limit:
+                raise UserError(f"nothing came of {alive[0]} in {seconds:g} s; see {self.home / 'logs'}")
+            time.sleep(0.05)
+
+
+def join(superlink: str, device: Path, key: Path, root: Path | None, auth: Path | None, insecure: bool) -> int:
+    """A SuperNode for a device folder, until it ends or is stopped; its exit code. Messages to the device are answered
+    by forks of a process that has loaded everything already."""
+    DeviceStore.open(device, Key.file(key)).close()
+    with tempfile.TemporaryDirectory(prefix="federec-") as scratch:
+        address, folder = Path(scratch) / "warm", Path(scratch) / "bin"
+        environ = environment(Path(scratch) / "flower")
+        loaded = "flwr.supernode.runtime.run_clientapp", "federec.runtimes.flower.client"
+        server = subprocess.Popen([sys.executable, "-m", "federec.runtimes.flower.warm", str(address), *loaded])
+        warm.stand_ins(folder, address, ("flwr-clientapp",))
+        secure = ["--root-certificates", str(root)] if root else ["--insecure"] if insecure else []
+        proof = ["--auth-supernode-private-key", str(auth)] if auth else []
+        node = subprocess.Popen(
+            [
+                str(Path(sys.executable).with_name("flower-supernode")),
+                *("--superlink", superlink, "--host", HOST, "--port", str(free_port())),
+                *("--node-config", node_config(device, key)),
+                *secure,
+                *proof,
+            ],
+            env=environ | {"PATH": f"{folder}{os.pathsep}{environ['PATH']}"},
+        )
+        processes = server, node
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: node.terminate())
+        while not any(process.poll() is not None for process in processes):
+            time.sleep(0.5)
+        for process in processes:
+            process.terminate()
+        return node.wait()
+
+
+def node_config(device: Path, key: Path) -> str:
+    """How a SuperNode is told which folder is its own."""
+    return f"device={json.dumps(str(device.resolve()))} key={json.dumps(str(key.resolve()))}"
+
+
+def share_out(path: Path, data: Interactions, devices: int) -> None:
+    """A device folder for every share of a data set's users, and its key: `devices/device-0`, `secrets/device-0`."""
+    if not 1 <= devices <= data.n_users:
+        raise UserError(f"--devices {devices}: '{data.name}' has {data.n_users:,} users, a device hosts one or more")
+    make_folder(path / "devices")
+    for number in range(devices):
+        key = Key.new_file(path / "secrets" / f"device-{number}")
+        users = range(number, data.n_users, devices)
+        DeviceStore.share(path / "devices" / f"device-{number}", key, data, users).close()
+
+
+def bring_up(path: Path, tls: bool, auth: bool) -> Iterator[dict[str, Any]]:
+    """Serve a prepared folder with the devices in it, to the end; the server's events on the way."""
+    devices = sorted((path / "devices").iterdir(), key=lambda folder: int(folder.name.rpartition("-")[2]))
+    since = (path / EVENTS).stat().st_size if (path / EVENTS).exists() else 0
+    with Federation(path, tls, auth) as federation:
+        federation.warm_up()
+        federation.superlink()
+        for device in devices:
+            if auth:
+                federation.register(device.name)
+            federation.node(device.name, device.resolve(), path.resolve() / "secrets" / device.name)
+        federation.run(path)
+        yield from follow(path, federation, ("warm", "superlink"), since)
+
+
+def follow(folder: Path, federation: Federation, names: Sequence[str], since: int = 0) -> Iterator[dict[str, Any]]:
+    """The server's events as they come, until the run is over. A UserError where a process has to be there and is not,
+    or the run failed."""
+    path, position = folder / EVENTS, since
+    while True:
+        if path.exists() and path.stat().st_size > position:
+            with path.open("rb") as file:
+                file.seek(position)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    position += len(line)
+                    event = json.loads(line)
+                    yield event
+                    if event["event"] == "finished":
+                        return
+                    if event["event"] == "failed":
+                        raise UserError(f"the run failed: {event['error']}")
+        federation.fail_if_dead(*names)
+        time.sleep(0.1)
+
+
+def _signal(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, how)
+
+
+def _die_with_parent() -> None:
+    """In a new process: end when the one that started it ends, however it does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
