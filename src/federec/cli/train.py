@@ -55,7 +55,8 @@ def train(
         "rounds": rounds,
         "seed": seed,
         "plugins": with_,
-        "settings": ({} if preset is None else _preset(method, preset)) | parse_settings(set_ or []) or None,
+        "settings": ({} if preset is None else _preset(method, preset, with_ or [])) | parse_settings(set_ or [])
+        or None,
         "participation": participation,
         "evaluate_users": evaluate_users,
         "device": device,
@@ -73,10 +74,10 @@ def train(
         _start(_resolve(config, given), out, quiet)
 
 
-def _preset(method: str | None, name: str) -> dict[str, Any]:
+def _preset(method: str | None, name: str, plugins: list[str]) -> dict[str, Any]:
     from federec.methods.presets import preset
 
-    return preset(method or "pfedrec", name)
+    return preset(method or "pfedrec", name, plugins)
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Cell:
     @property
     def settings(self) -> dict[str, Any]:
         """The row's, over the method's preset for this data and protocol, where there is one."""
-        known = presets(self.row.method)
+        known = presets(self.row.method, self.row.plugins)
         return {**known.get(f"{self.data}-{self.protocol}", known.get(self.data, {})), **self.row.settings}
 
     def config(self) -> RunConfig:

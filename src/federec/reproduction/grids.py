@@ -42,7 +42,7 @@ _TRIED = {
     "fedpergnn": "published near chance because the original learns rating values; here it learns to rank",
     "fedrecon": "four step and pass settings, chosen on validation",
     "fedrecon+dualper": "four step and pass settings of fedrecon, and all samples in place of the query half",
-    "fedncf+dualper": "seventeen settings of fedncf on ML-100K; no other on the other sets",
+    "fedncf+dualper": "seventeen settings of fedncf on ML-100K, five on ML-1M; none on the other sets",
 }
 
 GRIDS = {
