@@ -72,6 +72,20 @@ def test_another_key_does_not_open_it(vault):
     assert (lock_of(vault.file).kind, lock_of(vault.file).place) == ("file", "/somewhere/a.key")
 
 
+def test_a_damaged_index_hides_no_value(vault):
+    held = contents(vault)
+    vault.close()
+    data = vault.file.read_bytes()
+    places = [at for at in range(len(data)) if data.startswith(b"first", at)]
+    assert len(places) == 2  # the row, and the index that leads to it
+    for at in places:
+        vault.file.write_bytes(data[:at] + b"fjrst" + data[at + 5 :])
+        with pytest.raises(UserError, match="is damaged"):
+            Vault(vault.file, KEY)
+    vault.file.write_bytes(data)
+    assert contents(Vault(vault.file, KEY)) == held
+
+
 def test_values_cannot_change_places(vault):
     db = sqlite3.connect(vault.file, isolation_level=None)
     db.execute("UPDATE sealed SET name = 'third' WHERE name = 'first'")

@@ -45,7 +45,7 @@ class Vault:
         self.file = file
         with self._told():
             self._db = _connect(file)
-            if self._db.execute("PRAGMA quick_check").fetchone() != ("ok",):
+            if self._db.execute("PRAGMA integrity_check").fetchone() != ("ok",):
                 raise damaged(file)
             lock = _read_lock(self._db, file)
         if lock.kind != key.kind:
