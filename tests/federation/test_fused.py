@@ -8,6 +8,7 @@ from federec.federation.fused import fused_round, fused_scores
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.federation.views import score_global, score_own
+from federec.methods.fedrap import FedRAP
 from federec.runtimes.trainers import DeviceTrainer
 
 CASES = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("pfedrec", ("dualper",))]
@@ -69,7 +70,7 @@ def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins):
 def test_trainers_agree_and_the_review_repeats_the_round(small, random_split, name, plugins):
     split = random_split(users=60, items=150, least=6, most=40, seed=2)
     method, rules = small(name, plugins), protocol("clean")
-    slow, quick = (DeviceTrainer(method, split, rules, 3, 0.7, "cpu", fused) for fused in (False, True))
+    slow, quick = (DeviceTrainer(method, split, rules, 3, 0.7, "cpu", fused, None) for fused in (False, True))
     for round_ in (1, 2):
         expected, played = slow.play(round_), quick.play(round_)
     for metric, value in expected.test["sampled"].items():
@@ -78,3 +79,68 @@ def test_trainers_agree_and_the_review_repeats_the_round(small, random_split, na
     assert review.valid["sampled"] == played.valid["sampled"] and review.test["sampled"] == played.test["sampled"]
     other = slow.review(expected.model, 2)
     assert review.test["full"]["hr@20"] == pytest.approx(other.test["full"]["hr@20"], abs=0.02)
+
+
+QUIET = {
+    "lr": 0.1,
+    "item_lr": 3.0,
+    "v1": 0.2,
+    "v2": 0.3,
+    "dim": 5,
+    "weight_decay": 0.01,
+    "tolerance": 0.01,
+    "epochs": 5,
+}
+ADDITIVE = [
+    {"batch": 2048},
+    {"batch": 16},
+    {"batch": 100, "own_lr_factor": 0.1, "schedule": "sin"},
+    {"batch": 2048, "norm": "l2", "schedule": "fixed"},
+    {"batch": 16, "norm": "l2", "schedule": "frac"},
+    {"batch": 16, "parts": "common"},
+    {"batch": 2048, "parts": "own", "schedule": "square"},
+    {"batch": 4, "weight_decay": 0.15, "epochs": 9, "tolerance": 0, "v1": 0},  # rows shrink to a thousandth
+]
+
+
+@pytest.mark.parametrize(("rounds", "tolerance"), [(1, 1e-4), (3, 1e-3)])
+@pytest.mark.parametrize("users", [None, [1, 4, 0, 7, 8]], ids=["all", "some"])
+@pytest.mark.parametrize("settings", ADDITIVE, ids=str)
+def test_the_additive_kernel_plays_the_same_round(devices, settings, users, rounds, tolerance):
+    method = FedRAP(**QUIET | settings)
+    everyone, items = torch.arange(len(devices)), torch.arange(devices.n_items)
+    users = everyone if users is None else torch.tensor(users)
+    stacked, fused = (State.start(method, devices.n_items, len(devices), 1) for _ in range(2))
+    for round_ in range(4, 4 + rounds):
+        slow = play(method, stacked, devices, users, 7, round_)
+        playing = fused_round(method, fused, devices, 7, round_)
+        for part in users.split(4):
+            playing.play(part, part.new_zeros(len(part), 0))
+        quick = playing.finish()
+        assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
+    assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+    for part in ("shared", "private"):
+        for key, value in getattr(stacked, part).items():
+            close(getattr(fused, part)[key], value, tolerance)
+    for key, store in stacked.stores.items():
+        assert torch.equal(fused.stores[key].held, store.held)
+        everything = everyone, everyone[:, None], items
+        close(fused.stores[key].take(*everything), store.take(*everything), tolerance)
+    ask = items.expand(len(devices), -1)
+    close(fused_scores(method, fused, devices, everyone, ask), score_global(method, stacked, everyone, ask), tolerance)
+
+
+def test_devices_stop_when_their_loss_has_settled(devices):
+    """A device that stops at once leaves half the losses of one that never does, whatever else is in its cohort."""
+    users = torch.arange(len(devices))
+    for tolerance, passes in ((1e9, 2), (0, 5)):
+        method = FedRAP(**QUIET | {"tolerance": tolerance})
+        playing = fused_round(method, State.start(method, devices.n_items, len(devices), 1), devices, 7, 1)
+        playing.play(users, users.new_zeros(len(users), 0))
+        assert playing.loss.sum(0)[1] == passes * len(devices)
+
+
+@pytest.mark.parametrize("settings", [{"norm": "nuclear"}, {"item_lr": 1e6}], ids=str)
+def test_what_the_additive_kernel_cannot_play(settings):
+    assert FedRAP(**settings).fused_form(50) is None
+    assert FedRAP().fused_form(50) is not None

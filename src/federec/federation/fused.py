@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 import torch
@@ -11,12 +13,14 @@ from torch import Tensor
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
+from federec.cohort.store import RowStore
 from federec.federation.round import LOSS, RoundReport, Sum, settle
 from federec.federation.state import State
 from federec.federation.update import Channel, Mean
+from federec.kernels.additive import additive_round, additive_scores
 from federec.kernels.linear import linear_round, linear_scores
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import Form, LinearScore
+from federec.methods.forms import AdditiveScore, Form, LinearScore
 
 Floats = NDArray[np.float32]
 
@@ -104,6 +108,49 @@ class LinearRound(FusedRound):
         return {self.form.table: torch.from_numpy(self.total.sum(0))}
 
 
+class AdditiveRound(FusedRound):
+    """A round of a method with an additive score. Devices rank when it is over: `play` scores nothing."""
+
+    def __init__(self, form: AdditiveScore, *facts: *tuple[DeviceMethod, State, Devices, int, int]) -> None:
+        super().__init__(*facts)
+        self.form = form
+        pace, decay = form.round_decay ** (self.round - 1), (form.weight_decay, form.step_decay, form.tolerance)
+        rate, common, own = (step * pace for step in form.rates)
+        steps = rate, common if form.common else 0, own if form.own else 0
+        self.facts = np.array([*steps, *form.regularisers(self.round), form.squared, *decay], np.float32)
+        dim = private(self.state, form)[0].shape[1]
+        self.total = np.zeros((self.threads, self.devices.n_items, dim), np.float32)
+
+    def learn(
+        self, users: NDArray[np.int64], keys: NDArray[np.uint64], ask: NDArray[np.int64], scores: Floats,
+        touched: NDArray[np.int64],
+    ) -> None:  # fmt: skip
+        form, method, devices = self.form, self.method, self.devices
+        if form.own:
+            store, chosen = self.state.stores[form.own], torch.from_numpy(users)
+            drawn = store.held[chosen] + devices.lengths(chosen, method.negatives)
+            store.reserve(chosen, drawn.clamp(max=devices.n_items))
+        additive_round(
+            *additive(self.state, form),
+            users,
+            devices.ptr.numpy(),
+            devices.train.numpy(),
+            devices.closed_ptr.numpy(),
+            devices.gaps.numpy(),
+            keys,
+            method.negatives,
+            method.batch,
+            method.epochs,
+            self.facts,
+            self.total,
+            self.loss,
+            touched,
+        )
+
+    def change(self) -> Params:
+        return {self.form.common: torch.from_numpy(self.total.sum(0))} if self.form.common else {}
+
+
 def form_of(method: DeviceMethod, devices: Devices) -> Form:
     """The form of a method that has one."""
     form = method.fused_form(devices.n_items)
@@ -113,19 +160,32 @@ def form_of(method: DeviceMethod, devices: Devices) -> Form:
 
 def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> FusedRound:
     """A round in which nobody has played yet."""
-    return LinearRound(form_of(method, devices), method, state, devices, seed, round_)
+    form, facts = form_of(method, devices), (method, state, devices, seed, round_)
+    return AdditiveRound(form, *facts) if isinstance(form, AdditiveScore) else LinearRound(form, *facts)
 
 
 def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     form = form_of(method, devices)
     out = np.empty(items.shape, np.float32)
+    if isinstance(form, AdditiveScore):
+        additive_scores(*additive(state, form), users.numpy(), items.contiguous().numpy(), out)
+        return torch.from_numpy(out)
     shared = state.shared[form.table].numpy()
     linear_scores(shared, *private(state, form), users.numpy(), items.contiguous().numpy(), out)
     return torch.from_numpy(out)
 
 
-def private(state: State, form: LinearScore) -> tuple[Floats, Floats]:
+def additive(state: State, form: AdditiveScore) -> tuple[NDArray[Any] | bool, ...]:
+    """What the additive kernels read and write of a state. A table that the form has not is there, but 0."""
+    weights, biases = private(state, form)
+    common = state.shared[form.common] if form.common else torch.zeros_like(state.stores[str(form.own)].start)
+    store = state.stores[form.own] if form.own else RowStore(torch.zeros_like(common), 0)
+    tables = (part.numpy() for part in (common, store.start, store.held, store.pages, store.ids, store.rows))
+    return *tables, form.own is not None, weights, biases
+
+
+def private(state: State, form: Form) -> tuple[Floats, Floats]:
     """Views of all devices' weights [N, dim] and biases [N]; without a bias, zeros that nothing is written to."""
     weights = state.private[form.weight]
     biases = torch.zeros(len(weights)) if form.bias is None else state.private[form.bias]

@@ -16,18 +16,17 @@ the device holds in the round, positives and drawn negatives; other rows are nei
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
-from torch.linalg import vector_norm
-from torch.nn.functional import softplus
 
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import Param, Params, item_rows, mlp, mlp_params
 from federec.methods.base import DeviceMethod
+from federec.methods.forms import AdditiveScore, Form
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -88,6 +87,24 @@ class FedRAP(DeviceMethod):
         s = on.get(self.schedule, math.tanh(a / 10))
         return self.v1 * s * (self.parts == "both"), self.v2 * s * (self.parts != "own")
 
+    def fused_form(self, n_items: int) -> Form | None:
+        steps = self.item_lr, self.item_lr * self.own_lr_factor
+        if self.norm == "nuclear" or max(steps) * self.weight_decay > 0.5:
+            return None
+        return AdditiveScore(
+            common="common" if self.parts != "own" else None,
+            own="own" if self.parts != "common" else None,
+            weight="score.0.weight",
+            bias="score.0.bias",
+            rates=(self.lr, *steps),
+            regularisers=self.weights,
+            squared=self.norm == "l2",
+            weight_decay=self.weight_decay,
+            step_decay=self.step_decay,
+            round_decay=self.round_decay,
+            tolerance=self.tolerance,
+        )
+
     def fit(self, cohort: Cohort) -> None:
         pace = torch.full((len(cohort),), self.round_decay ** (cohort.round - 1), device=cohort.users.device)
         going, total, last = torch.ones_like(pace), torch.zeros_like(pace), torch.zeros_like(pace)
@@ -95,10 +112,10 @@ class FedRAP(DeviceMethod):
             if not going.any():
                 continue
             for step in steps:
-                before = len(cohort.losses)
                 self.descend(step, self.rates(step, (pace * going)[: step.active]))
                 pace[: step.active] *= self.step_decay
-                total[: step.active] += cohort.losses[before] * step.sizes
+                total[: step.active] += cohort.losses[-1] * step.sizes
+                cohort.losses[-1] = cohort.losses[-1][going[: step.active] > 0]  # of devices that still learn
             mean = total / ((epoch + 1) * cohort.samples.counts)
             if epoch:
                 going *= (mean - last).abs() >= self.tolerance * last.abs()
@@ -126,24 +143,3 @@ class FedRAP(DeviceMethod):
             squares: Tensor = torch.linalg.eigvalsh((rows * weight[:, :, None]).mT @ rows)
             return (squares.clamp(min=0) + 1e-6).sqrt().mean(1)
         return ((rows.abs() if self.norm == "l1" else rows.square()).mean(2) * weight).sum(1)
-
-    def derive(self, p: Params, step: Step, names: Sequence[str]) -> Params:
-        if self.parts != "both" or self.norm == "nuclear":
-            return super().derive(p, step, names)
-        away, small = self.weights(step.cohort.round)
-        common, rows, apart = p["common"], self.features(p), p["own"] - p["common"]
-        logits, share = mlp(p, "score", rows), (step.weight / self.dim)[:, :, None]
-        error = (logits.sigmoid() - step.labels) * step.weight
-        size = common.abs() if self.norm == "l1" else common.square()
-        terms = small * size.mean(2) - away / self.dim * vector_norm(apart, dim=2).square_()
-        step.keep(((softplus(logits) - step.labels * logits + terms) * step.weight).sum(1))
-        pulled = error[:, :, None] * p["score.0.weight"].mT  # of the cross-entropy: the same for both tables
-        pushed = apart.mul_(2 * away * share)
-        sparse = common.sign().mul_(small * share) if self.norm == "l1" else common * (2 * small * share)
-        gradient = {
-            "common": sparse.add_(pulled).add_(pushed),
-            "own": pulled.sub_(pushed),
-            "score.0.weight": (error[:, None] @ rows).mT,
-            "score.0.bias": error.sum(1, keepdim=True),
-        }
-        return {name: gradient[name] for name in names}

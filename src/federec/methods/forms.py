@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -23,4 +24,33 @@ class LinearScore:
     """v steps after w, with the new w; both step at once otherwise."""
 
 
-Form = LinearScore
+@dataclass(frozen=True)
+class AdditiveScore:
+    """The score is sigma(w . (c + d) + b), all step at once by SGD with weight decay, c and d are regularised as in
+    FedRAP, and a device stops when its loss has settled."""
+
+    common: str | None
+    """Shared item rows c, if any."""
+    own: str | None
+    """Private item rows d, if any."""
+    weight: str
+    """Private w."""
+    bias: str
+    """Private b."""
+    rates: tuple[float, float, float]
+    """Steps of w and b, of c and of d in the first batch of the first round."""
+    regularisers: Callable[[int], tuple[float, float]]
+    """Weights in a round of the term that pushes c and d apart and of the norm of c."""
+    squared: bool
+    """The norm of c is the mean of its squares; of its absolute values otherwise."""
+    weight_decay: float
+    """Of all rows that a device holds in the round, and of w and b; at most half a parameter a step."""
+    step_decay: float
+    """A device's steps shrink by this after each batch."""
+    round_decay: float
+    """All steps shrink by this after each round."""
+    tolerance: float
+    """Change of the mean loss since the round began, as a share of it, below which a device stops after a pass."""
+
+
+Form = LinearScore | AdditiveScore

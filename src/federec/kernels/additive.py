@@ -1,0 +1,248 @@
+"""The fused round of methods with an additive score, sigma(u_i . (c_j + d_ij) + b_i): shared rows c, and rows d that a
+device keeps for itself. One device at a time per thread, its rows in cache from drawing to writing back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from federec.kernels.cpu import DIGIT, draw, jit, parallel, shuffled
+
+LR, COMMON_LR, OWN_LR, AWAY, SMALL, SQUARED, WEIGHT_DECAY, STEP_DECAY, TOLERANCE = range(9)
+"""Places in `facts`: steps of u and b, of c and of d at the start of the round; weights of the two regularisers, and
+whether that of c is its square; the rest as the method names it."""
+
+_FAINT = np.float32(1e-3)  # a scale below which rows are multiplied by it, before it loses digits
+
+
+@jit
+def _step(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any, gradient: Any, pace: Any,
+          facts: Any) -> float:  # fmt: skip
+    """One step on a batch that holds row rows[i] times[i] times; returns its mean loss.
+
+    What the device holds is scale[0] c and scale[1] d: weight decay, which shrinks all its rows, only changes a scale.
+    Rows are distinct, so each is stepped as soon as its gradient is known.
+    """
+    dim = len(w)
+    n = 0
+    for i in range(len(rows)):
+        n += times[i]
+    inverse = np.float32(1.0 / n)
+    away, small, squared = facts[AWAY], facts[SMALL], facts[SQUARED] > 0
+    common, own = scale[0], scale[1]
+    keep_common = np.float32(1.0) - pace * facts[COMMON_LR] * facts[WEIGHT_DECAY]
+    keep_own = np.float32(1.0) - pace * facts[OWN_LR] * facts[WEIGHT_DECAY]
+    scale[0] *= keep_common
+    scale[1] *= keep_own
+    by_common, by_own = pace * facts[COMMON_LR] / scale[0], pace * facts[OWN_LR] / scale[1]
+    loss, product, total = 0.0, 1.0, np.float32(0.0)
+    gradient[:] = 0
+    for i in range(len(rows)):
+        row = rows[i]
+        z = b[0]
+        for k in range(dim):
+            z += w[k] * (common * c[row, k] + own * d[row, k])
+        # Cross-entropy max(s, 0) + log(1 + exp(-|s|)); the factors 1 + exp are multiplied before taking logarithms.
+        e = math.exp(-abs(z))
+        inside = np.float32(1.0) / (np.float32(1.0) + e)
+        p = inside if z >= 0 else e * inside
+        s = -z if positive[row] else z
+        loss += times[i] * max(s, np.float32(0.0))
+        for _ in range(times[i]):
+            product *= 1.0 + e
+        if product > 1e100:
+            loss += math.log(product)
+            product = 1.0
+        weight = np.float32(times[i]) * inverse
+        error = (p - np.float32(1.0) if positive[row] else p) * weight
+        total += error
+        share = weight / np.float32(dim)
+        push, sparse = np.float32(2.0) * away * share, small * share
+        terms = np.float32(0.0)
+        for k in range(dim):
+            x, y = common * c[row, k], own * d[row, k]
+            apart = y - x
+            gradient[k] += error * (x + y)
+            if squared:
+                size, slope = x * x, np.float32(2.0) * x
+            else:
+                size, slope = abs(x), np.float32(x > 0) - np.float32(x < 0)
+            terms += small * size - away * apart * apart
+            pulled, pushed = error * w[k], push * apart
+            c[row, k] -= by_common * (pulled + pushed + sparse * slope)
+            d[row, k] -= by_own * (pulled - pushed)
+        loss += terms * times[i] / dim
+    keep = np.float32(1.0) - pace * facts[LR] * facts[WEIGHT_DECAY]
+    for k in range(dim):
+        w[k] = keep * w[k] - pace * facts[LR] * gradient[k]
+    b[0] = keep * b[0] - pace * facts[LR] * total
+    return (loss + math.log(product)) / n
+
+
+@jit
+def _fold(table: Any, scale: Any, which: int) -> None:
+    """Multiply rows by their scale."""
+    for row in range(len(table)):
+        for k in range(table.shape[1]):
+            table[row, k] *= scale[which]
+    scale[which] = 1.0
+
+
+@jit
+def _count(slots: Any, seen: Any, rows: Any, times: Any) -> int:
+    """The distinct rows of a batch and how often it holds each; returns how many. `seen` is all -1 between calls."""
+    distinct = 0
+    for slot in slots:
+        if seen[slot] < 0:
+            seen[slot] = distinct
+            rows[distinct] = slot
+            times[distinct] = 0
+            distinct += 1
+        times[seen[slot]] += 1
+    for i in range(distinct):
+        seen[rows[i]] = -1
+    return distinct
+
+
+@jit
+def _device(
+    c: Any, d: Any, w: Any, b: Any, slots: Any, positive: Any, key: Any, batch: int, epochs: int, facts: Any, loss: Any,
+    room: Any,
+) -> None:  # fmt: skip
+    """A device's passes over its samples, in place, until its mean loss since the round began settles."""
+    scale, gradient, rows, times, seen, order, sort, spare, spare_sort, bins, shuffle = room
+    scale[:] = 1.0
+    count = len(slots)
+    pace, sum_, last = np.float32(1.0), 0.0, 0.0
+    distinct = _count(slots, seen, rows, times) if count <= batch else 0
+    for epoch in range(epochs):
+        if count > batch:
+            shuffled(key, epoch, count, order, sort, spare, spare_sort, bins)
+            for sample in range(count):
+                shuffle[sample] = slots[order[sample]]
+        for start in range(0, count, batch):
+            stop = min(count, start + batch)
+            if count > batch:
+                distinct = _count(shuffle[start:stop], seen, rows, times)
+            value = _step(c, d, scale, rows[:distinct], times, positive, w, b, gradient, pace, facts)
+            if scale[0] < _FAINT:
+                _fold(c, scale, 0)
+            if scale[1] < _FAINT:
+                _fold(d, scale, 1)
+            pace *= facts[STEP_DECAY]
+            sum_ += value * (stop - start)
+            loss[0] += value
+            loss[1] += 1
+        mean = sum_ / ((epoch + 1) * count)
+        if epoch > 0 and abs(mean - last) < facts[TOLERANCE] * abs(last):
+            break
+        last = mean
+    _fold(c, scale, 0)
+    _fold(d, scale, 1)
+
+
+@parallel
+def additive_round(
+    shared: Any, start: Any, held: Any, pages: Any, page_ids: Any, page_rows: Any, keeps: bool, weights: Any,
+    biases: Any, users: Any, ptr: Any, train: Any, closed_ptr: Any, gaps: Any, keys: Any, negatives: int, batch: int,
+    epochs: int, facts: Any, total: Any, loss: Any, touched: Any,
+) -> None:  # fmt: skip
+    """One round of `users`: private weights and rows step in place, changes of shared rows are summed into `total`
+    [threads, M, d]. Own rows lie as in `cohort.store`, with room for all that a device will touch; without `keeps`
+    there are none, and d is 0."""
+    n_items, dim = start.shape
+    threads, page = len(loss), page_ids.shape[1]
+    longest = 0
+    for user in users:
+        longest = max(longest, (ptr[user + 1] - ptr[user]) * (1 + negatives))
+    most = min(longest, n_items)
+    for thread in numba.prange(threads):
+        slot_of, place_of = np.full(n_items, -1, np.int32), np.full(n_items, -1, np.int32)
+        open_items, ids, positive = np.empty(n_items, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
+        items, slots = np.empty(longest, np.int32), np.empty(longest, np.int32)
+        c, d, b = np.empty((most, dim), np.float32), np.zeros((most, dim), np.float32), np.empty(1, np.float32)
+        room = (
+            np.empty(2, np.float32),
+            np.empty(dim, np.float32),
+            np.empty(most, np.int32),
+            np.empty(most, np.int32),
+            np.full(most, -1, np.int32),
+            np.empty(longest, np.int32),
+            np.empty(longest, np.int32),
+            np.empty(longest, np.int32),
+            np.empty(longest, np.int32),
+            np.empty(1 << DIGIT, np.int32),
+            np.empty(longest, np.int32),
+        )
+        for index in range(thread, len(users), threads):
+            user = users[index]
+            positives = train[ptr[user] : ptr[user + 1]]
+            closed = gaps[closed_ptr[user] : closed_ptr[user + 1]]
+            count = draw(positives, closed, n_items, keys[index], negatives, items, open_items)
+            stride = count // len(positives)
+            if keeps:
+                for k in range(held[user]):
+                    place_of[page_ids[pages[user, k // page], k % page]] = k
+            rows = 0
+            for sample in range(count):
+                item = items[sample]
+                slot = slot_of[item]
+                if slot < 0:
+                    slot = rows
+                    rows += 1
+                    slot_of[item], ids[slot], positive[slot] = slot, item, sample % stride == 0
+                    c[slot] = shared[item]
+                    if keeps:
+                        k = place_of[item]
+                        d[slot] = page_rows[pages[user, k // page], k % page] if k >= 0 else start[item]
+                slots[sample] = slot
+            b[0] = biases[user]
+            own = (c[:rows], d[:rows], weights[user], b)
+            _device(*own, slots[:count], positive, keys[index], batch, epochs, facts, loss[thread], room)
+            biases[user] = b[0]
+            for slot in range(rows):
+                item = ids[slot]
+                slot_of[item] = -1
+                for k in range(dim):
+                    total[thread, item, k] += c[slot, k] - shared[item, k]
+                if keeps:
+                    k = place_of[item]
+                    if k < 0:
+                        k = held[user]
+                        held[user] += 1
+                        page_ids[pages[user, k // page], k % page] = item
+                    page_rows[pages[user, k // page], k % page] = d[slot]
+            if keeps:
+                for k in range(held[user]):
+                    place_of[page_ids[pages[user, k // page], k % page]] = -1
+            touched[index] = rows
+
+
+@parallel
+def additive_scores(
+    shared: Any, start: Any, held: Any, pages: Any, page_ids: Any, page_rows: Any, keeps: bool, weights: Any,
+    biases: Any, users: Any, ask: Any, scores: Any,
+) -> None:  # fmt: skip
+    """Scores of the items `ask` [users, K] with the server's rows and each device's own."""
+    n_items, dim = start.shape
+    page = page_ids.shape[1]
+    for index in numba.prange(len(users)):
+        user = users[index]
+        w = weights[user]
+        place_of = np.full(n_items, -1, np.int32)
+        if keeps:
+            for k in range(held[user]):
+                place_of[page_ids[pages[user, k // page], k % page]] = k
+        for place in range(ask.shape[1]):
+            item = ask[index, place]
+            value, k = biases[user], place_of[item]
+            for j in range(dim):
+                value += w[j] * shared[item, j]
+            if keeps:
+                row = page_rows[pages[user, k // page], k % page] if k >= 0 else start[item]
+                for j in range(dim):
+                    value += w[j] * row[j]
+            scores[index, place] = value
