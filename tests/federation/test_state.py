@@ -1,7 +1,7 @@
 import torch
 
 from federec.cohort.draw import Devices
-from federec.cohort.layers import USERS
+from federec.cohort.layers import USERS, kept_bytes
 from federec.federation.round import play
 from federec.federation.state import State
 
@@ -42,6 +42,15 @@ def test_adam_has_moments_where_it_is_asked_for(small):
     assert set(state.private) == {"user", "user/m", "user/v", "user/t"}
     assert state.private["user/t"].shape == (6,)
     assert not state.private["user/m"].any() and not state.private["user/v"].any()
+
+
+def test_bytes_kept_by_a_device(device_method, random_split):
+    split = random_split()
+    state = played(device_method, split)
+    whole, item = kept_bytes(device_method.private(), split.data.n_items)
+    assert whole * split.data.n_users == sum(value.nbytes for value in state.private.values())
+    touched = [store.own(0) for store in state.stores.values()]
+    assert sum(ids.nbytes + rows.nbytes for ids, rows in touched) == item * len(touched[0][0] if touched else ())
 
 
 def test_a_copy_is_independent(device_method, random_split):

@@ -52,6 +52,18 @@ class Param:
         return torch.zeros(shape)
 
 
+def kept_bytes(params: dict[str, Param], n_items: int = 0) -> tuple[int, int]:
+    """What a device's own parameters take: as a whole, and with each item that it touched."""
+    whole = item = 0
+    for param in params.values():
+        size = math.prod(param.sized(n_items))
+        if param.rows:
+            item += 4 + 4 * size  # with the item's code
+        else:
+            whole += 4 * (3 * size + 1 if param.adam else size)  # with two moments and a count of steps
+    return whole, item
+
+
 def item_rows(dim: int) -> Param:
     """An item table whose rows start N(0, 1)."""
     return Param((dim,), rows=True)

@@ -136,12 +136,15 @@ def items_table(items: Iterable[Recommendation], titles: bool) -> None:
 
 def methods_table(methods: Iterable[type[Method]], plugins: Iterable[type[Plugin]]) -> None:
     """Methods and plug-ins by name."""
-    table = _table("method", "what it is", "shared", "private", "sent in a round", "from")
+    heads = ("shared", "private", "kept by a device", "held for it in a simulation", "sent in a round", "from")
+    table = _table("method", "what it is", *heads)
     for method in methods:
-        table.add_row(method.name, _first_line(method), *_traffic(method()), method.paper)
+        shared, private, sent = _traffic(method())
+        table.add_row(method.name, _first_line(method), shared, private, *_kept(method()), sent, method.paper)
     for plugin in plugins:
-        table.add_row(f"--with {plugin.plugin}", _first_line(plugin), "", "", "", "")
+        table.add_row(f"--with {plugin.plugin}", _first_line(plugin), *[""] * len(heads))
     _print(table)
+    print("an item: each that a device touched; a simulation also holds 8 B an interaction, 0.8 kB an evaluated user")
     print("settings of one of them: federec methods NAME")
 
 
@@ -163,6 +166,24 @@ def _traffic(method: Method) -> tuple[str, str, str]:
         parts = ["8 B for each pair of its items"]
     parts += [f"{4 * sum(prod(param.shape) for param in layers) / 1e3:,.1f} kB"] if layers else []
     return shared, private, " + ".join(parts) or "nothing"
+
+
+def _kept(method: Method) -> tuple[str, str]:
+    """Bytes of private parameters, on a device and in a simulation. A run has them two times, now and after the best
+    round; where devices rank with rows of their own, also as they were when the round began."""
+    from federec.cohort.layers import kept_bytes
+    from federec.methods.base import DeviceMethod
+
+    if not isinstance(method, DeviceMethod):
+        return "", ""
+    whole, item = kept_bytes(method.private())
+    both = [(whole, "B"), (item, "B an item")]
+    cells = (
+        " + ".join(f"{times * size:,} {unit}" for size, unit in both if size)
+        for times in (1, 3 if method.view == "own" else 2)
+    )
+    kept, held = (cell or "nothing" for cell in cells)
+    return kept, held
 
 
 def _first_line(thing: type) -> str:

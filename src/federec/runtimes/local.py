@@ -138,8 +138,9 @@ def play_rounds(
         played = worker.play(number)
         value = played.valid["sampled"][choose]
         if point is None or value >= point.best_valid:  # among equals the later round counts
-            after = number if played.model is worker.state else number - 1
-            point = Checkpoint(number, worker.state, number, value, played.model.copy(), after, data)
+            alive = played.model is worker.state  # and changes in the next round
+            best, after = (played.model.copy(), number) if alive else (played.model, number - 1)
+            point = Checkpoint(number, worker.state, number, value, best, after, data)
         else:
             point = replace(point, round=number, state=worker.state)
         line = _line(number, played)
