@@ -110,6 +110,14 @@ def test_without_out_a_new_folder_each_time(federec, tmp_path, ratings, monkeypa
     assert runs == ["popularity-ratings-clean-s0", "popularity-ratings-clean-s0-2"]
 
 
+def test_a_long_ranking_is_announced_with_the_way_out(federec, tmp_path, ratings, monkeypatch):
+    monkeypatch.setattr("federec.cli.train._LONG_RANKING", 12 * 30 - 1)
+    said = federec("train", "popularity", "--data", ratings, "--out", tmp_path / "a")
+    assert "ranking 30 items for 12 users at the end takes long; --evaluate-users 10000 does it for some" in said.err
+    said = federec("train", "popularity", "--data", ratings, "--out", tmp_path / "b", "--evaluate-users", 5)
+    assert "takes long" not in said.err
+
+
 def test_repeated_rows_are_mentioned(federec, tmp_path, ratings):
     ratings.write_text(ratings.read_text() * 2)
     ratings.write_text(ratings.read_text().replace("\nuser,item,timestamp", ""))

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from federec.runtimes.local import OnRound
     from federec.runtimes.run import Run
 
+_LONG_RANKING = 1e10
+"""Users times items from which ranking all items for everybody takes many minutes."""
+
 
 def train(
     method: str | None = Argument(None, help="Name of a method; see `federec methods`. [default: pfedrec]"),
@@ -122,6 +125,9 @@ def _start(config: RunConfig, out: Path | None, quiet: bool) -> None:
         data = config.load()
         if data.merged and not quiet:
             typer.echo(f"{data.name}: merged {data.merged:,} repeated (user, item) rows", err=True)
+        if config.evaluate_users is None and data.n_users * data.n_items > _LONG_RANKING and not quiet:
+            ranking = f"ranking {data.n_items:,} items for {data.n_users:,} users at the end takes long"
+            typer.echo(f"{data.name}: {ranking}; --evaluate-users 10000 does it for some", err=True)
         return run(config.model_copy(update=data.origin), data, folder, on_round)  # its origin has the whole path
 
     _watch(job, folder, quiet)
