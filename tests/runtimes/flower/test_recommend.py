@@ -14,7 +14,7 @@ from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
 from federec.runtimes.config import RunConfig
 from federec.runtimes.flower.keys import Key
-from federec.runtimes.flower.parameters import Seen
+from federec.runtimes.flower.parameters import Seen, start
 from federec.runtimes.flower.recommend import recommend, scored
 from federec.runtimes.flower.store import DeviceStore
 
@@ -97,3 +97,47 @@ def test_a_user_without_interactions_is_answered(trained):
     for item in list(trained.history(0).items):
         trained.forget(0, str(item))
     assert len(recommend(trained, 0, k=100)) == 10
+
+
+@pytest.mark.parametrize("name", ["pfedrec", "fedmf", "fedrap"])
+def test_after_a_federation_a_device_ranks_as_in_a_local_run(name, small, random_split, federation):
+    """Users spread over three devices, against all users in one process."""
+    split, method = random_split(users=7, items=25), small(name)
+    federated = federation(split.data, name, nodes=3, rounds=3, seed=SEED, settings=method.model_dump(), rows="all")
+    federated.serve()
+    devices, everyone, state = Devices.of(split, False), torch.arange(7), State.start(method, 25, 7, SEED)
+    for round_ in (1, 2):
+        play(method, state, devices, everyone, SEED, round_)
+    items, before, got = torch.arange(25)[None], state.shared, []
+
+    def observe(cohort):
+        if method.view == "own":
+            got.append((cohort.users, score_own(method, cohort, state, items.expand(len(cohort), -1))))
+
+    play(method, state, devices, everyone, SEED, 3, observe)
+    if method.view == "global":
+        state.shared = before
+        got.append((everyone, score_global(method, state, everyone, items.expand(7, -1), devices)))
+    for users, scores in got:
+        for user, expected in zip(users.tolist(), scores, strict=True):
+            store = federated.store(user % 3)
+            assert torch.allclose(scored(store, store.user(str(user))), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pfedrec", "fedrap"])
+def test_a_catalogue_that_has_grown(name, small, random_split, tmp_path):
+    data, method = random_split(users=2, items=20).data, small(name)
+    store = DeviceStore.share(tmp_path / "device", KEY, data, [0, 1])
+    config = RunConfig.of(method, data, seed=SEED)
+    begun = start(method, [20], 2, SEED)
+    store.commit("run", 1, store.begin("run", 1, begun), seen_of(method, begun.shared, torch.arange(20)), config, [20])
+    before = scored(store, 0)
+    store.grow(store.catalogue.grown(["new-0", "new-1"]))
+    assert scored(store, 0)[20:].isnan().all()
+    assert before.isfinite().all()
+    begun = start(method, [20, 22], 2, SEED)
+    store.commit(
+        "run", 2, store.begin("run", 2, begun), seen_of(method, begun.shared, torch.arange(22)), config, [20, 22]
+    )
+    assert scored(store, 0).isfinite().all()
+    assert "new-0" in {item.item for item in recommend(store, 0, k=100)}

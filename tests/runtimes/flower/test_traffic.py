@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ pytest.importorskip("cryptography", reason="pip install federec[flower]")
 from tests.runtimes.flower.traffic import Secrets, always, recorded, search
 
 from federec.cohort.draw import Devices, draw
+from federec.cohort.layers import USERS
 from federec.federation.round import cohorts, keep_private, update_of
 from federec.federation.state import State
 from federec.federation.update import Mean
@@ -145,6 +147,30 @@ def test_updates_of_every_method_hold_nothing_private(name, small, random_split,
     taken = save({"x": torch.from_numpy(secrets.vectors[-1])}) if secrets.vectors else b""
     if secrets.vectors and len(np.unique(secrets.vectors[-1])) >= 4:
         assert search([{"update": taken}], secrets) != []
+
+
+FEDERATED = [
+    name
+    for name, method in METHODS.items()
+    if issubclass(method, DeviceMethod) and not any(USERS in param.shape for param in method().shared().values())
+]
+
+
+@pytest.mark.parametrize("name", [name for name in FEDERATED if name != "fedals"])
+def test_a_server_receives_nothing_private(name, small, random_split, federation):
+    """All that reaches the server of a whole run, against all that all devices keep."""
+    data, method = random_split(users=8, items=60, least=9).data, small(name)
+    labels = np.array([f"user-{user}@example.org" for user in range(8)], object)
+    data = replace(data, user_ids=labels, times=data.times + 874965758)
+    federated = federation(data, name, nodes=3, rounds=2, settings=method.model_dump(), record=True)
+    federated.serve()
+    messages, secrets = recorded(federated.run / "received"), Secrets(items=60)
+    for store in map(federated.store, range(3)):
+        secrets.learn(store, State.start(method, 60, len(store.users), federated.config.seed))
+    assert len(messages) >= 3 * 3
+    assert (len(secrets.labels), len(secrets.histories), len(secrets.times)) == (8, 8, len(data))
+    assert bool(secrets.vectors) == bool(method.private())
+    assert search(messages, secrets) == []
 
 
 def test_rows_asked_for_round_after_round_give_a_user_away(random_split):

@@ -181,7 +181,8 @@ def _in_bytes(data, secrets, needles):
         size = 2 if kind == "bfloat16" else np.dtype(kind).itemsize
         for offset in range(size if len(hashes) else 0):
             bits = np.frombuffer(data[offset : offset + (len(data) - offset) // size * size], f"<u{size}")
-            if np.isin(_hashes(bits, window), hashes).any():
+            there = _hashes(bits, window)
+            if (hashes[np.searchsorted(hashes, there).clip(max=len(hashes) - 1)] == there).any():
                 yield f"{what} ({kind})"
     for label in secrets.labels:
         texts = [json.dumps(label).encode()] + ([label.encode(), label.encode("utf-16-le")] if len(label) > 5 else [])

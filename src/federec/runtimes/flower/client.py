@@ -32,7 +32,7 @@ from federec.methods.base import DeviceMethod
 from federec.runtimes.config import RunConfig
 from federec.runtimes.flower.channel import ChannelSettings, clipped, noisy, rows_to_ask
 from federec.runtimes.flower.keys import Key
-from federec.runtimes.flower.parameters import Seen
+from federec.runtimes.flower.parameters import Seen, start
 from federec.runtimes.flower.store import DeviceStore
 from federec.runtimes.flower.wire import Order, Reply
 
@@ -115,10 +115,7 @@ class Work:
 
     def start(self) -> State:
         """What every device begins with; shared are the parameters that came."""
-        first, *grown = self.order.sizes
-        state = State.start(self.method, first, len(self.devices), self.config.seed)
-        for n_items in grown:
-            state = state.grown(self.method, n_items, self.config.seed)
+        state = start(self.method, self.order.sizes, len(self.devices), self.config.seed)
         state.shared = self.order.seen.shared(self.devices.n_items)
         return state
 
@@ -134,7 +131,7 @@ class Work:
 
         clip = partial(clipped, most=self.channel.clip)
         learned = learn(method, state, self.devices, self.users, self.config.seed, order.round, observe, send=clip)
-        self.store.commit(order.run, order.round, state, order.seen, self.config, order.keep)
+        self.store.commit(order.run, order.round, state, order.seen, self.config, order.sizes, order.keep)
         sums = {name: (float(total), int(count)) for name, (total, count) in learned.figures.items()}
         update = noisy(self.summed(learned.mean.total), self.channel, self.store.secret, order.run, order.round)
         return self.reply(order.round + 1, sums=sums | metric_sums(ranks), update=update)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,6 +13,15 @@ from federec.cohort.layers import Params
 from federec.cohort.rows import look_up
 from federec.errors import UserError
 from federec.federation.state import State
+from federec.methods.base import DeviceMethod
+
+
+def start(method: DeviceMethod, sizes: Sequence[int], devices: int, seed: int) -> State:
+    """What devices begin with, where the catalogue had so many items at first and grew in these steps."""
+    state = State.start(method, sizes[0], devices, seed)
+    for n_items in sizes[1:]:
+        state = state.grown(method, n_items, seed)
+    return state
 
 
 def take(state: State, user: int) -> bytes:

@@ -8,10 +8,10 @@ from torch import Tensor
 from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.round import cohorts, keep_private
-from federec.federation.state import State
 from federec.federation.views import score_global, score_own
 from federec.methods.base import DeviceMethod
 from federec.runtimes.config import RunConfig
+from federec.runtimes.flower.parameters import start
 from federec.runtimes.flower.store import DeviceStore
 from federec.runtimes.recommendation import Recommendation, best
 
@@ -33,17 +33,18 @@ def scored(store: DeviceStore, user: int) -> Tensor:
     method, seen, n_items = config.build(), store.seen(), len(store.catalogue)
     assert isinstance(method, DeviceMethod)
     devices = store.devices(config.seed, protocol(config.protocol).close_held_out)
-    start = State.start(method, n_items, len(devices), config.seed)
-    start.shared = seen.shared(n_items)
+    sizes = head.sizes if head.sizes[-1] == n_items else [*head.sizes, n_items]  # new items since the newest round
+    begun = start(method, sizes, len(devices), config.seed)
+    begun.shared = seen.shared(n_items)
     users, items = torch.tensor([user]), torch.arange(n_items)[None]
     if method.view == "own" and int(devices.lengths(users, 0)):
-        state = store.begin(head.run, head.round, start)
+        state = store.begin(head.run, head.round, begun)
         (cohort,) = cohorts(method, state, devices, users, config.seed, head.round)
         method.fit(cohort)
         keep_private(cohort, state)
         scores = score_own(method, cohort, state, items)[0]
     else:
-        scores = score_global(method, store.after(head.run, head.round, start), users, items, devices)[0]
+        scores = score_global(method, store.after(head.run, head.round, begun), users, items, devices)[0]
     if seen.rows:
         scores[torch.ones(n_items, dtype=torch.bool).index_fill(0, seen.ids, False)] = torch.nan
     return scores

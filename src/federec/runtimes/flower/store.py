@@ -55,6 +55,8 @@ class Head:
     time: float
     config: dict[str, Any]
     """The run's settings."""
+    sizes: list[int]
+    """How many items the catalogue had in the run, from the first round on."""
 
     def newest(self, round_: int) -> int:
         """The round after which the device stood before it plays `round_`."""
@@ -268,10 +270,19 @@ class DeviceStore:
                 put(state, user, value)
         return state
 
-    def commit(self, run: str, round_: int, state: State, seen: Seen, config: RunConfig, keep: int = 0) -> None:
+    def commit(
+        self,
+        run: str,
+        round_: int,
+        state: State,
+        seen: Seen,
+        config: RunConfig,
+        sizes: Sequence[int] = (),
+        keep: int = 0,
+    ) -> None:
         """Keep the outcome of the round begun last: all of it or, where this is interrupted, nothing. What another run
         learned goes. A user who has erased something since the interactions were read starts anew. What was kept after
-        round `keep` stays."""
+        round `keep` stays. `sizes` are those of the catalogue in this run, if it has grown."""
         from safetensors.torch import save as save_tensors
 
         from federec.runtimes.flower.parameters import take
@@ -289,7 +300,8 @@ class DeviceStore:
                 if forgets == then:
                     self._vault.put(f"state {user} {round_}", take(state, user))
             self._vault.put("seen", save_tensors(seen.tensors()))
-            facts = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"))
+            sizes = list(sizes) or [len(self.catalogue)]
+            facts = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"), sizes)
             self._vault.put("head", json.dumps(asdict(facts)).encode())
 
     def _kept(self, round_: int) -> int:
