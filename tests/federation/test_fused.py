@@ -4,14 +4,17 @@ import torch
 
 from federec.cohort.draw import Devices
 from federec.evaluation.protocols import protocol
-from federec.federation.fused import fused_round, fused_scores
+from federec.federation.fused import fused_round, fused_scores, neighbour_scores
 from federec.federation.round import play
 from federec.federation.state import State
-from federec.federation.views import score_global, score_own
+from federec.federation.views import Neighbour, score_global, score_own
 from federec.methods.fedrap import FedRAP
 from federec.runtimes.trainers import DeviceTrainer
 
-CASES = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("pfedrec", ("dualper",))]
+METHODS = ("pfedrec", "fedmf", "fedrecon")
+PLUGINS = ((), ("dualper",), ("sam",), ("ldp",), ("dualper", "sam"), ("sam", "dualper", "ldp"))
+CASES = [(name, plugins) for name in METHODS for plugins in PLUGINS]
+TRAINED = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("fedrecon", ("dualper", "sam"))]
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +63,66 @@ def test_the_kernel_plays_the_same_round(small, devices, name, plugins, users, r
     close(fused_scores(method, fused, devices, users, ask), score_global(method, stacked, users, ask), tolerance)
 
 
-@pytest.mark.parametrize(("name", "plugins"), [("pfedrec", {"hidden": (4,)}), ("local-only", {}), ("ldp", {})])
-def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins):
-    method = small("pfedrec", ("ldp",)) if name == "ldp" else small(name, **plugins)
-    assert method.fused_form(50) is None
+@pytest.mark.parametrize(
+    ("name", "plugins", "settings"),
+    [
+        ("pfedrec", (), {"hidden": (4,)}),
+        ("local-only", (), {}),
+        ("fedmf", ("plgc", "dualper"), {}),  # a plug-in without a form is not forgotten under one that has
+        ("pfedrec", ("plgc", "sam"), {}),
+    ],
+)
+def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins, settings):
+    assert small(name, plugins, **settings).fused_form(50) is None
 
 
-@pytest.mark.parametrize(("name", "plugins"), CASES[:3], ids=["+".join((n, *p)) for n, p in CASES[:3]])
+@pytest.mark.parametrize("users", [range(9), (1, 4, 0, 7, 8), (3,)], ids=["all", "some", "one"])
+def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users):
+    method, users = small("pfedrec"), torch.tensor([*users])
+    items = torch.arange(devices.n_items).expand(len(users), -1)
+    stacked, before, after = (State.start(method, devices.n_items, len(devices), 1) for _ in range(3))
+    neighbour, expected = Neighbour(), torch.zeros(len(devices), devices.n_items)
+
+    def observe(cohort):
+        expected[cohort.users] = neighbour.score(method, cohort, stacked, items[: len(cohort)])
+
+    play(method, stacked, devices, users, 7, 1, observe, memory=1e4)
+    playing = fused_round(method, after, devices, 7, 1)
+    playing.play(users, items)
+    playing.finish()
+    close(neighbour_scores(method, before, after, devices, users, 7, 1, items), expected[users], 1e-4)
+
+
+def test_two_threads_do_what_one_does(small, devices):
+    method, users = small("pfedrec"), torch.arange(len(devices))
+    _, alone, _, report, _, scores = both(method, devices, 1, users)
+    torch.set_num_threads(2)
+    try:
+        _, shared, _, other, _, again = both(method, devices, 1, users)
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(again, scores) and report.up_bytes == other.up_bytes
+    assert all(torch.equal(value, shared.private[name]) for name, value in alone.private.items())
+    close(shared.shared["items"], alone.shared["items"], 1e-6)  # summed in another order
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("plugin", "settings"), [("sam", {"rho_shared": 0, "rho_private": 0}), ("ldp", {"laplace": 0})], ids=["sam", "ldp"]
+)
+def test_a_plugin_that_is_off_changes_no_bit(small, devices, name, plugin, settings):
+    plain, off = small(name), small(name, (plugin,), **settings)
+    states = []
+    for method in (plain, off):
+        state = State.start(method, devices.n_items, len(devices), 1)
+        playing = fused_round(method, state, devices, 7, 1)
+        playing.play(torch.arange(len(devices)), torch.zeros(len(devices), 0, dtype=torch.int64))
+        playing.finish()
+        states.append(state.tensors())
+    assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
+
+
+@pytest.mark.parametrize(("name", "plugins"), TRAINED, ids=["+".join((n, *p)) for n, p in TRAINED])
 def test_trainers_agree_and_the_review_repeats_the_round(small, random_split, name, plugins):
     split = random_split(users=60, items=150, least=6, most=40, seed=2)
     method, rules = small(name, plugins), protocol("clean")
@@ -78,6 +134,8 @@ def test_trainers_agree_and_the_review_repeats_the_round(small, random_split, na
     review = quick.review(played.model, 2)
     assert review.valid["sampled"] == played.valid["sampled"] and review.test["sampled"] == played.test["sampled"]
     other = slow.review(expected.model, 2)
+    for view, metrics in other.views.items():
+        assert review.views[view]["hr@20"] == pytest.approx(metrics["hr@20"], abs=0.02)
     assert review.test["full"]["hr@20"] == pytest.approx(other.test["full"]["hr@20"], abs=0.02)
 
 

@@ -7,7 +7,6 @@ from pydantic import ValidationError
 from torch.nn.functional import binary_cross_entropy_with_logits, leaky_relu
 
 from federec.cohort.draw import Devices
-from federec.cohort.noise import laplace
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.errors import UserError
@@ -85,15 +84,6 @@ def test_peers_are_others_who_have_the_item(random_split):
                     assert not found
                 else:
                     assert len(found) == len(set(found)) == min(most, len(others)) and set(found) <= others
-
-
-def test_laplace_noise_has_its_distribution_and_depends_on_its_draw_alone():
-    key = torch.arange(1, 2001)
-    noise = laplace(key, 0, torch.zeros_like(key), 50)
-    assert abs(float(noise.mean())) < 0.02 and abs(float(noise.abs().mean()) - 1) < 0.02
-    assert abs(float(noise.var()) - 2) < 0.06
-    assert torch.equal(laplace(key[7:9], 0, torch.zeros(2).long(), 50), noise[7:9])
-    assert not torch.equal(laplace(key, 1 << 36, torch.zeros_like(key), 50), noise)
 
 
 def test_what_is_sent_is_clipped_noisy_and_hidden_among_pseudo_items(random_split):

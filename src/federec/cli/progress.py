@@ -37,7 +37,7 @@ def progress(quiet: bool) -> Iterator[OnRound]:
 def describe(line: Line) -> str:
     """A round in a few words."""
     loss = "" if line["loss"] is None else f"loss {line['loss']:.4g}  "
-    seconds = sum(line["seconds"].values())
+    seconds = line["seconds"]["train"] + line["seconds"]["evaluate"]
     return f"{loss}valid hr@10 {line['valid']['hr@10']:.4f}  {seconds:.2f} s a round"
 
 

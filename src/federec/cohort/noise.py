@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Container
 from functools import cache
 
 import torch
@@ -15,19 +17,19 @@ _HALF = 1 << 15
 
 
 @cache
-def _quantiles() -> Tensor:
+def quantiles() -> Tensor:
     """The standard Laplace distribution at the middles of 2^16 equal shares of probability."""
     share = (torch.arange(2 * _HALF, dtype=torch.float64) + 0.5) / (2 * _HALF)
     return torch.where(share < 0.5, (2 * share).log(), -(2 - 2 * share).log()).float()
 
 
-def laplace(key: Tensor, base: int, row: Tensor, width: int) -> Tensor:
-    """[R, width] of standard Laplace noise for rows numbered `row` of the streams `key` [R]; `base` keeps purposes
-    apart. 16 random bits a value: 65,536 levels, the largest about 11.8."""
+def laplace(key: Tensor, first: int, row: Tensor, width: int) -> Tensor:
+    """[R, width] of standard Laplace noise for rows numbered `row` of the streams `key` [R], from the draw `first` on.
+    16 random bits a value: 65,536 levels, the largest 11.1."""
     words = -(-width // 4)
-    draw = streams.NOISE + base + row[:, None] * words + torch.arange(words, device=key.device)
+    draw = first + row[:, None] * words + torch.arange(words, device=key.device)
     levels = streams.bits(key[:, None], draw).contiguous().view(torch.int16)[:, :width].int() + _HALF
-    return _quantiles().to(key.device).index_select(0, levels.flatten()).view(levels.shape)
+    return quantiles().to(key.device).index_select(0, levels.flatten()).view(levels.shape)
 
 
 def pseudo_items(key: Tensor, count: int, n_items: int) -> Tensor:
@@ -48,12 +50,20 @@ def pseudo_rows(values: Tensor, rows: Rows, key: Tensor) -> Tensor:
     return values.index_copy(0, (~real).nonzero().squeeze(1), values[like])
 
 
-def clip_and_noise(sent: Params, table: str, rows: Rows, key: Tensor, clip: float, scale: float) -> Params:
-    """Each value clipped to +-clip, plus Laplace noise; `table` names the item table among what is sent."""
+def with_laplace(
+    sent: Params,
+    tables: Container[str],
+    rows: Rows,
+    key: Tensor,
+    scale: float,
+    clip: float = math.inf,
+    first: int = streams.NOISE,
+) -> Params:
+    """Each value clipped to +-clip, plus Laplace noise from the draw `first` on. `tables` names the item tables among
+    what is sent: their noise is numbered by item, so what else a device or its cohort holds does not matter."""
     noisy = {}
     for place, (name, value) in enumerate(sent.items()):
-        whose, row = (key[rows.owner], rows.ids) if name == table else (key, torch.zeros_like(key))
-        clipped = value.flatten(1).clamp(-clip, clip)
-        noise = laplace(whose, place << 36, row, clipped.shape[1])
-        noisy[name] = clipped.add_(noise, alpha=scale).view_as(value)
+        whose, row = (key[rows.owner], rows.ids) if name in tables else (key, torch.zeros_like(key))
+        noise = laplace(whose, first + (place << 36), row, value[0].numel())
+        noisy[name] = value.clamp(-clip, clip).add_(noise.view_as(value), alpha=scale)
     return noisy

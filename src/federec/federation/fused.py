@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,16 +14,34 @@ from torch import Tensor
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
+from federec.cohort.noise import quantiles
 from federec.cohort.store import RowStore
 from federec.federation.round import LOSS, RoundReport, Sum, settle
 from federec.federation.state import State
 from federec.federation.update import Channel, Mean
 from federec.kernels.additive import additive_round, additive_scores
-from federec.kernels.linear import linear_round, linear_scores
+from federec.kernels.cpu import Histories
+from federec.kernels.linear import Plan, linear_round, linear_scores
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, Form, LinearScore
 
 Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+class Share(NamedTuple):
+    """Users whom a kernel is to play, longest first, and where it puts what comes of it."""
+
+    users: Integers
+    keys: NDArray[np.uint64]
+    """Of their random streams in the round."""
+    ask: NDArray[np.int32]
+    """[C, K] items to score with each user's own rows."""
+    judges: Floats
+    """[C, width + 1] weights to score them with; none: the user's own."""
+    scores: Floats
+    sent: Integers
+    """[C, 3] rows that each user held, rows it changed, values it changed."""
 
 
 class FusedRound:
@@ -30,30 +49,32 @@ class FusedRound:
 
     def __init__(self, method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> None:
         self.method, self.state, self.devices, self.seed, self.round = method, state, devices, seed, round_
-        self.threads = min(torch.get_num_threads(), numba.get_num_threads())
-        numba.set_num_threads(self.threads)
+        self.threads = torch.get_num_threads()
         self.loss = np.zeros((self.threads, 2))
         """Each thread's sum of losses, and how many."""
-        self.touched: list[NDArray[np.int64]] = []
+        self.sent: list[Integers] = []
 
-    def play(self, users: Tensor, ask: Tensor) -> Tensor:
-        """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows."""
+    def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
+        """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
+        weights or those of `judges` [C, width + 1]."""
         # Longest first, dealt out to the threads in turn: all end at about the same time.
         order = self.devices.lengths(users, self.method.negatives).argsort(descending=True, stable=True)
-        scores = np.zeros(ask.shape, np.float32)
-        touched = np.zeros(len(users), np.int64)
-        keys = streams.keys(self.seed, self.round, users[order]).numpy().view(np.uint64)
-        self.learn(users[order].numpy(), keys, ask[order].numpy(), scores, touched)
-        self.touched.append(touched)
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order))
-        return torch.from_numpy(scores)[back]
+        share = Share(
+            users[order].numpy(),
+            streams.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
+            ask[order].int().numpy(),
+            np.zeros((0, 0), np.float32) if judges is None else judges[order].numpy(),
+            np.zeros(ask.shape, np.float32),
+            np.zeros((len(users), 3), np.int64),
+        )
+        self.learn(share)
+        self.sent.append(share.sent)
+        scores = torch.empty(ask.shape)
+        scores[order] = torch.from_numpy(share.scores)
+        return scores
 
-    def learn(
-        self, users: NDArray[np.int64], keys: NDArray[np.uint64], ask: NDArray[np.int64], scores: Floats,
-        touched: NDArray[np.int64],
-    ) -> None:  # fmt: skip
-        """Run the kernel on users with these stream keys; fills in the scores and how many rows each has touched."""
+    def learn(self, share: Share) -> None:
+        """Run the kernel."""
         raise NotImplementedError(f"{type(self).__name__}.learn")
 
     def change(self) -> Params:
@@ -62,11 +83,13 @@ class FusedRound:
 
     def finish(self, sum_: Sum = list) -> RoundReport:
         """The server takes the mean of the changes."""
-        n_items, total, touched = self.devices.n_items, self.change(), np.concatenate(self.touched)
-        channel, width = Channel(n_items), sum(rows.shape[1] for rows in total.values())
-        channel.up_bytes = channel.down_bytes = int(channel.rows_bytes(torch.from_numpy(touched), width).sum())
+        n_items, total = self.devices.n_items, self.change()
+        held, rows, values = torch.from_numpy(np.concatenate(self.sent)).unbind(1)
+        channel, width = Channel(n_items), sum(table.shape[1] for table in total.values())
+        channel.up_bytes = int(channel.changes_bytes(rows, values, width).sum())
+        channel.down_bytes = int(channel.rows_bytes(held, width).sum())
         loss = {LOSS: torch.from_numpy(self.loss.sum(0))}
-        return settle(self.method, self.state, Mean(n_items, total, len(touched)), channel, loss, sum_)
+        return settle(self.method, self.state, Mean(n_items, total, len(held)), channel, loss, sum_)
 
 
 class LinearRound(FusedRound):
@@ -77,32 +100,30 @@ class LinearRound(FusedRound):
         self.form = form
         self.total = np.zeros((self.threads, *self.state.shared[form.table].shape), np.float32)
 
-    def learn(
-        self, users: NDArray[np.int64], keys: NDArray[np.uint64], ask: NDArray[np.int64], scores: Floats,
-        touched: NDArray[np.int64],
-    ) -> None:  # fmt: skip
+    def learn(self, share: Share) -> None:
         form, method, devices = self.form, self.method, self.devices
-        linear_round(
-            self.state.shared[form.table].numpy(),
-            *private(self.state, form),
-            users,
-            devices.ptr.numpy(),
-            devices.train.numpy(),
-            devices.closed_ptr.numpy(),
-            devices.gaps.numpy(),
-            keys,
-            method.negatives,
-            method.batch,
-            method.epochs,
-            np.array([form.rate, form.item_rate], np.float32),
-            form.alternate,
-            form.bias is not None,
-            ask,
-            scores,
-            self.total,
-            self.loss,
-            touched,
+        plan = Plan(
+            negatives=method.negatives,
+            batch=method.batch,
+            epochs=method.epochs,
+            rate=np.float32(form.rate),
+            item_rate=np.float32(form.item_rate),
+            rho=np.float32(form.rho),
+            item_rho=np.float32(form.item_rho),
+            laplace=np.float32(form.laplace),
+            bias=form.bias is not None,
+            alternate=form.alternate,
+            passes=form.passes,
+            disjoint=form.disjoint,
         )
+        facts = (
+            plan,
+            histories(devices),
+            quantiles().numpy(),
+            self.state.shared[form.table].numpy(),
+            private(self.state, form),
+        )
+        on_threads(self.threads, lambda t: linear_round(t, self.threads, *facts, *share, self.total[t], self.loss[t]))
 
     def change(self) -> Params:
         return {self.form.table: torch.from_numpy(self.total.sum(0))}
@@ -121,34 +142,27 @@ class AdditiveRound(FusedRound):
         dim = private(self.state, form)[0].shape[1]
         self.total = np.zeros((self.threads, self.devices.n_items, dim), np.float32)
 
-    def learn(
-        self, users: NDArray[np.int64], keys: NDArray[np.uint64], ask: NDArray[np.int64], scores: Floats,
-        touched: NDArray[np.int64],
-    ) -> None:  # fmt: skip
+    def learn(self, share: Share) -> None:
         form, method, devices = self.form, self.method, self.devices
         if form.own:
-            store, chosen = self.state.stores[form.own], torch.from_numpy(users)
+            store, chosen = self.state.stores[form.own], torch.from_numpy(share.users)
             drawn = store.held[chosen] + devices.lengths(chosen, method.negatives)
             store.reserve(chosen, drawn.clamp(max=devices.n_items))
-        additive_round(
-            *additive(self.state, form),
-            users,
-            devices.ptr.numpy(),
-            devices.train.numpy(),
-            devices.closed_ptr.numpy(),
-            devices.gaps.numpy(),
-            keys,
-            method.negatives,
-            method.batch,
-            method.epochs,
-            self.facts,
-            self.total,
-            self.loss,
-            touched,
+        facts = additive(self.state, form), histories(devices), method.negatives, method.batch, method.epochs
+        users = share.users, share.keys, share.sent
+        on_threads(
+            self.threads,
+            lambda t: additive_round(t, self.threads, *facts, self.facts, *users, self.total[t], self.loss[t]),
         )
 
     def change(self) -> Params:
         return {self.form.common: torch.from_numpy(self.total.sum(0))} if self.form.common else {}
+
+
+def on_threads(count: int, kernel: Callable[[int], None]) -> None:
+    """Call a kernel, which lets go of Python's lock, once in each of so many threads, with the thread's number."""
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(kernel, range(count)))
 
 
 def form_of(method: DeviceMethod, devices: Devices) -> Form:
@@ -164,16 +178,53 @@ def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int,
     return AdditiveRound(form, *facts) if isinstance(form, AdditiveScore) else LinearRound(form, *facts)
 
 
+def warm_up(method: DeviceMethod, state: State, devices: Devices) -> None:
+    """Compile the kernels, or load what was compiled before: a round in which nobody takes part."""
+    nobody, nothing = torch.arange(0), torch.empty(0, 1)
+    fused_round(method, state, devices, 0, 1).play(nobody, nothing)
+    fused_scores(method, state, devices, nobody, nothing)
+
+
 def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     form = form_of(method, devices)
-    out = np.empty(items.shape, np.float32)
+    out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
+    share = users.numpy(), items.int().contiguous().numpy(), out
     if isinstance(form, AdditiveScore):
-        additive_scores(*additive(state, form), users.numpy(), items.contiguous().numpy(), out)
-        return torch.from_numpy(out)
-    shared = state.shared[form.table].numpy()
-    linear_scores(shared, *private(state, form), users.numpy(), items.contiguous().numpy(), out)
+        on_threads(threads, lambda t: additive_scores(t, threads, additive(state, form), *share))
+    else:
+        facts = state.shared[form.table].numpy(), private(state, form)
+        on_threads(threads, lambda t: linear_scores(t, threads, *facts, *share))
     return torch.from_numpy(out)
+
+
+def neighbour_scores(
+    method: DeviceMethod,
+    before: State,
+    after: State,
+    devices: Devices,
+    users: Tensor,
+    seed: int,
+    round_: int,
+    items: Tensor,
+) -> Tensor:
+    """Scores [C, K] of each user's items with the rows of another, as `views.Neighbour` has them: of the one before it
+    in the order of stacking. `before` is the state that the round began with, `after` what came of it; the round is
+    played again in `before`."""
+    order = devices.lengths(users, method.negatives).argsort(descending=True, stable=True)
+    weights, biases = map(torch.from_numpy, private(after, form_of(method, devices)))
+    scores, judged = torch.empty(items.shape), order[1:]
+    received = State(before.shared, after.private)
+    scores[order[:1]] = fused_scores(method, received, devices, users[order[:1]], items[order[:1]])
+    judges = torch.cat([weights, biases[:, None]], 1)[users[judged]]
+    playing = fused_round(method, before, devices, seed, round_)
+    scores[judged] = playing.play(users[order[:-1]], items[judged], judges)
+    return scores
+
+
+def histories(devices: Devices) -> Histories:
+    """What devices learn from, for a kernel."""
+    return Histories(*(part.numpy() for part in (devices.ptr, devices.train, devices.closed_ptr, devices.gaps)))
 
 
 def additive(state: State, form: AdditiveScore) -> tuple[NDArray[Any] | bool, ...]:
@@ -186,7 +237,7 @@ def additive(state: State, form: AdditiveScore) -> tuple[NDArray[Any] | bool, ..
 
 
 def private(state: State, form: Form) -> tuple[Floats, Floats]:
-    """Views of all devices' weights [N, dim] and biases [N]; without a bias, zeros that nothing is written to."""
+    """Views of all devices' weights [N, dim] and biases [N]; without a bias, zeros that stay so."""
     weights = state.private[form.weight]
     biases = torch.zeros(len(weights)) if form.bias is None else state.private[form.bias]
     return weights.view(len(weights), -1).numpy(), biases.view(-1).numpy()

@@ -65,9 +65,7 @@ class Channel:
         for rows in update.rows.values():
             filled += rows.count_nonzero(1)
         kept, values = (torch.zeros_like(update.counts).scatter_add_(0, owner, x) for x in (filled.sign(), filled))
-        by_row = kept * (ID_BYTES + VALUE_BYTES * width)
-        by_value = kept * (ID_BYTES + _bits(width)) + values * VALUE_BYTES
-        size = torch.minimum(by_row, by_value).clamp(max=self.n_items * width * VALUE_BYTES)
+        size = self.changes_bytes(kept, values, width)
         for layer in update.layers.values():
             whole = layer[0].numel() * VALUE_BYTES
             size = size + (layer.flatten(1).count_nonzero(1) * VALUE_BYTES + _bits(layer[0].numel())).clamp(max=whole)
@@ -78,6 +76,11 @@ class Channel:
         width = sum(rows.shape[1] for rows in update.rows.values())
         whole = sum(layer[0].numel() for layer in update.layers.values()) * VALUE_BYTES
         return self.rows_bytes(update.counts, width) + whole
+
+    def changes_bytes(self, rows: Tensor, values: Tensor, width: int) -> Tensor:
+        """Bytes of so many rows that are not all zeros, with so many values that are not, in the cheapest way."""
+        by_value = rows * (ID_BYTES + _bits(width)) + values * VALUE_BYTES
+        return torch.minimum(self.rows_bytes(rows, width), by_value)
 
     def rows_bytes(self, counts: Tensor, width: int) -> Tensor:
         """Bytes of so many rows, with their items' codes or as a whole table."""

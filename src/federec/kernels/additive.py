@@ -6,10 +6,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
-from federec.kernels.cpu import DIGIT, draw, jit, parallel, shuffled
+from federec.kernels.cpu import DIGIT, draw, jit, kernel, longest, send, shuffled
 
 LR, COMMON_LR, OWN_LR, AWAY, SMALL, SQUARED, WEIGHT_DECAY, STEP_DECAY, TOLERANCE = range(9)
 """Places in `facts`: steps of u and b, of c and of d at the start of the round; weights of the two regularisers, and
@@ -39,7 +38,7 @@ def _step(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: A
     scale[1] *= keep_own
     by_common, by_own = pace * facts[COMMON_LR] / scale[0], pace * facts[OWN_LR] / scale[1]
     loss, product, total = 0.0, 1.0, np.float32(0.0)
-    gradient[:] = 0
+    gradient.fill(0)
     for i in range(len(rows)):
         row = rows[i]
         z = b[0]
@@ -114,7 +113,7 @@ def _device(
 ) -> None:  # fmt: skip
     """A device's passes over its samples, in place, until its mean loss since the round began settles."""
     scale, gradient, rows, times, seen, order, sort, spare, spare_sort, bins, shuffle = room
-    scale[:] = 1.0
+    scale.fill(1.0)
     count = len(slots)
     pace, sum_, last = np.float32(1.0), 0.0, 0.0
     distinct = _count(slots, seen, rows, times) if count <= batch else 0
@@ -144,95 +143,87 @@ def _device(
     _fold(d, scale, 1)
 
 
-@parallel
+@kernel
 def additive_round(
-    shared: Any, start: Any, held: Any, pages: Any, page_ids: Any, page_rows: Any, keeps: bool, weights: Any,
-    biases: Any, users: Any, ptr: Any, train: Any, closed_ptr: Any, gaps: Any, keys: Any, negatives: int, batch: int,
-    epochs: int, facts: Any, total: Any, loss: Any, touched: Any,
+    first: int, every: int, tables: Any, histories: Any, negatives: int, batch: int, epochs: int, facts: Any,
+    users: Any, keys: Any, sent: Any, total: Any, loss: Any,
 ) -> None:  # fmt: skip
-    """One round of `users`: private weights and rows step in place, changes of shared rows are summed into `total`
-    [threads, M, d]. Own rows lie as in `cohort.store`, with room for all that a device will touch; without `keeps`
-    there are none, and d is 0."""
+    """The round of one thread's share of `users`: the first and `every` so many after it. Private weights and rows step
+    in place, changes of shared rows are summed into `total` [M, d]. Own rows lie as in `cohort.store`, with room for
+    all that a device will touch; without `keeps` there are none, and d is 0."""
+    shared, start, held, pages, page_ids, page_rows, keeps, weights, biases = tables
     n_items, dim = start.shape
-    threads, page = len(loss), page_ids.shape[1]
-    longest = 0
-    for user in users:
-        longest = max(longest, (ptr[user + 1] - ptr[user]) * (1 + negatives))
-    most = min(longest, n_items)
-    for thread in numba.prange(threads):
-        slot_of, place_of = np.full(n_items, -1, np.int32), np.full(n_items, -1, np.int32)
-        open_items, ids, positive = np.empty(n_items, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
-        items, slots = np.empty(longest, np.int32), np.empty(longest, np.int32)
-        c, d, b = np.empty((most, dim), np.float32), np.zeros((most, dim), np.float32), np.empty(1, np.float32)
-        room = (
-            np.empty(2, np.float32),
-            np.empty(dim, np.float32),
-            np.empty(most, np.int32),
-            np.empty(most, np.int32),
-            np.full(most, -1, np.int32),
-            np.empty(longest, np.int32),
-            np.empty(longest, np.int32),
-            np.empty(longest, np.int32),
-            np.empty(longest, np.int32),
-            np.empty(1 << DIGIT, np.int32),
-            np.empty(longest, np.int32),
-        )
-        for index in range(thread, len(users), threads):
-            user = users[index]
-            positives = train[ptr[user] : ptr[user + 1]]
-            closed = gaps[closed_ptr[user] : closed_ptr[user + 1]]
-            count = draw(positives, closed, n_items, keys[index], negatives, items, open_items)
-            stride = count // len(positives)
-            if keeps:
-                for k in range(held[user]):
-                    place_of[page_ids[pages[user, k // page], k % page]] = k
-            rows = 0
-            for sample in range(count):
-                item = items[sample]
-                slot = slot_of[item]
-                if slot < 0:
-                    slot = rows
-                    rows += 1
-                    slot_of[item], ids[slot], positive[slot] = slot, item, sample % stride == 0
-                    c[slot] = shared[item]
-                    if keeps:
-                        k = place_of[item]
-                        d[slot] = page_rows[pages[user, k // page], k % page] if k >= 0 else start[item]
-                slots[sample] = slot
-            b[0] = biases[user]
-            own = (c[:rows], d[:rows], weights[user], b)
-            _device(*own, slots[:count], positive, keys[index], batch, epochs, facts, loss[thread], room)
-            biases[user] = b[0]
-            for slot in range(rows):
-                item = ids[slot]
-                slot_of[item] = -1
-                for k in range(dim):
-                    total[thread, item, k] += c[slot, k] - shared[item, k]
+    page, samples = page_ids.shape[1], longest(histories, users, negatives)
+    most = min(samples, n_items)
+    slot_of, place_of = np.full(n_items, -1, np.int32), np.full(n_items, -1, np.int32)
+    open_items, ids, positive = np.empty(n_items, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
+    items, slots = np.empty(samples, np.int32), np.empty(samples, np.int32)
+    c, d, b = np.empty((most, dim), np.float32), np.zeros((most, dim), np.float32), np.empty(1, np.float32)
+    room = (
+        np.empty(2, np.float32),
+        np.empty(dim, np.float32),
+        np.empty(most, np.int32),
+        np.empty(most, np.int32),
+        np.full(most, -1, np.int32),
+        np.empty(samples, np.int32),
+        np.empty(samples, np.int32),
+        np.empty(samples, np.int32),
+        np.empty(samples, np.int32),
+        np.empty(1 << DIGIT, np.int32),
+        np.empty(samples, np.int32),
+    )
+    for index in range(first, len(users), every):
+        user = users[index]
+        positives = histories.train[histories.ptr[user] : histories.ptr[user + 1]]
+        closed = histories.gaps[histories.closed_ptr[user] : histories.closed_ptr[user + 1]]
+        count = draw(positives, closed, n_items, keys[index], negatives, items, open_items)
+        stride = count // len(positives)
+        if keeps:
+            for k in range(held[user]):
+                place_of[page_ids[pages[user, k // page], k % page]] = k
+        rows = 0
+        for sample in range(count):
+            item = items[sample]
+            slot = slot_of[item]
+            if slot < 0:
+                slot = rows
+                rows += 1
+                slot_of[item], ids[slot], positive[slot] = slot, item, sample % stride == 0
+                c[slot] = shared[item]
                 if keeps:
                     k = place_of[item]
-                    if k < 0:
-                        k = held[user]
-                        held[user] += 1
-                        page_ids[pages[user, k // page], k % page] = item
-                    page_rows[pages[user, k // page], k % page] = d[slot]
+                    d[slot] = page_rows[pages[user, k // page], k % page] if k >= 0 else start[item]
+            slots[sample] = slot
+        b[0] = biases[user]
+        own = (c[:rows], d[:rows], weights[user], b)
+        _device(*own, slots[:count], positive, keys[index], batch, epochs, facts, loss, room)
+        biases[user] = b[0]
+        send(ids, c[:rows], shared, total, sent[index])
+        for slot in range(rows):
+            item = ids[slot]
+            slot_of[item] = -1
             if keeps:
-                for k in range(held[user]):
-                    place_of[page_ids[pages[user, k // page], k % page]] = -1
-            touched[index] = rows
+                k = place_of[item]
+                if k < 0:
+                    k = held[user]
+                    held[user] += 1
+                    page_ids[pages[user, k // page], k % page] = item
+                page_rows[pages[user, k // page], k % page] = d[slot]
+        if keeps:
+            for k in range(held[user]):
+                place_of[page_ids[pages[user, k // page], k % page]] = -1
 
 
-@parallel
-def additive_scores(
-    shared: Any, start: Any, held: Any, pages: Any, page_ids: Any, page_rows: Any, keeps: bool, weights: Any,
-    biases: Any, users: Any, ask: Any, scores: Any,
-) -> None:  # fmt: skip
-    """Scores of the items `ask` [users, K] with the server's rows and each device's own."""
+@kernel
+def additive_scores(first: int, every: int, tables: Any, users: Any, ask: Any, scores: Any) -> None:
+    """Scores of the items `ask` [users, K] with the server's rows and each device's own; one thread's share."""
+    shared, start, held, pages, page_ids, page_rows, keeps, weights, biases = tables
     n_items, dim = start.shape
     page = page_ids.shape[1]
-    for index in numba.prange(len(users)):
+    place_of = np.full(n_items, -1, np.int32)
+    for index in range(first, len(users), every):
         user = users[index]
         w = weights[user]
-        place_of = np.full(n_items, -1, np.int32)
         if keeps:
             for k in range(held[user]):
                 place_of[page_ids[pages[user, k // page], k % page]] = k
@@ -246,3 +237,6 @@ def additive_scores(
                 for j in range(dim):
                     value += w[j] * row[j]
             scores[index, place] = value
+        if keeps:
+            for k in range(held[user]):
+                place_of[page_ids[pages[user, k // page], k % page]] = -1

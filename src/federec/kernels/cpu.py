@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
 from federec import streams
 
-jit: Any = numba.njit(fastmath=True, cache=True, nogil=True)
-parallel: Any = numba.njit(fastmath=True, cache=True, nogil=True, parallel=True)
+jit: Any = numba.njit(fastmath=True, nogil=True, error_model="numpy")
+kernel: Any = numba.njit(fastmath=True, nogil=True, error_model="numpy", cache=True)
 
 _GOLDEN = np.uint64(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
 _FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
 _SECOND = np.uint64(0x94D0_49BB_1331_11EB)
 _NEGATIVES = np.uint64(streams.NEGATIVES)
 _SHUFFLE = np.uint64(streams.SHUFFLE)
+_LAPLACE = np.uint64(streams.LAPLACE)
 
 DIGIT = 11
 """Bits that one pass of the radix sort looks at; three passes cover the 31-bit keys."""
+
+
+class Histories(NamedTuple):
+    """What all devices learn from: `cohort.draw.Devices` as arrays."""
+
+    ptr: Any
+    train: Any
+    closed_ptr: Any
+    gaps: Any
+
+
+@jit
+def longest(histories: Any, users: Any, negatives: int) -> Any:
+    """The most samples that one of the users draws."""
+    most = np.int64(0)
+    for user in users:
+        most = max(most, (histories.ptr[user + 1] - histories.ptr[user]) * (1 + negatives))
+    return most
 
 
 @jit
@@ -34,13 +53,12 @@ def bits(key: Any, draw: Any) -> Any:
 @jit
 def list_open(gaps: Any, n_items: int, open_items: Any) -> None:
     """Write the open items in order. The k-th closed one is gaps[k] + k."""
-    count, nearest = 0, 0
-    for item in range(n_items):
-        if nearest < len(gaps) and gaps[nearest] + nearest == item:
-            nearest += 1
-        else:
-            open_items[count] = item
-            count += 1
+    rank = 0
+    for k in range(len(gaps) + 1):
+        end = gaps[k] if k < len(gaps) else n_items - k  # those between the closed items k - 1 and k
+        for r in range(rank, end):
+            open_items[r] = r + k
+        rank = end
 
 
 @jit
@@ -85,7 +103,7 @@ def shuffled(key: Any, epoch: int, count: int, order: Any, keys: Any, spare: Any
         order[position] = position
     mask = np.int32((1 << DIGIT) - 1)
     for shift in range(0, 33, DIGIT):
-        bins[:] = 0
+        bins.fill(0)
         for position in range(count):
             bins[(keys[position] >> shift) & mask] += 1
         total = 0
@@ -102,3 +120,31 @@ def shuffled(key: Any, epoch: int, count: int, order: Any, keys: Any, spare: Any
         for position in range(count):
             order[position] = spare[position]
             keys[position] = spare_keys[position]
+
+
+@jit
+def laplace(values: Any, ids: Any, key: Any, scale: Any, quantiles: Any) -> None:
+    """Add a device's Laplace noise to the rows [U, width] of items `ids`, as `cohort.noise.laplace` draws it."""
+    width = values.shape[1]
+    words = np.uint64((width + 3) // 4)
+    for row in range(len(values)):
+        first = _LAPLACE + np.uint64(ids[row]) * words
+        for word in range(words):
+            random = bits(key, first + word)
+            for k in range(4 * word, min(4 * word + 4, width)):
+                values[row, k] += scale * quantiles[(random & np.uint64(0xFFFF)) ^ np.uint64(0x8000)]
+                random >>= np.uint64(16)
+
+
+@jit
+def send(ids: Any, table: Any, shared: Any, total: Any, sent: Any) -> None:
+    """Add the changes of a device's rows to the total. `sent`: rows held, rows changed, values changed."""
+    for row in range(len(table)):
+        item, changed = ids[row], 0
+        for k in range(table.shape[1]):
+            change = table[row, k] - shared[item, k]
+            total[item, k] += change
+            changed += change != 0
+        sent[1] += changed > 0
+        sent[2] += changed
+    sent[0] = len(table)

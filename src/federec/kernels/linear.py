@@ -1,43 +1,123 @@
-"""The fused round of methods with a linear score, sigma(w_i . v_ij + b_i): PFedRec, FedMF, with or without dual
-personalisation. One device at a time per thread, its rows in cache from drawing to scoring."""
+"""The fused round of methods with a linear score, sigma(w_i . v_ij + b_i): PFedRec, FedMF and FedRecon, with or without
+dual personalisation, sharpness-aware steps and noise on what is sent. One device at a time per thread, its rows in
+cache from drawing to sending. The bias b is kept as the last value of w.
+
+Numbers are copied out of arrays before an inner loop writes to another array: only then may the compiler assume that
+they stay as they are, and use the machine's wide registers.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
-from federec.kernels.cpu import DIGIT, draw, jit, parallel, shuffled
+from federec.kernels.cpu import DIGIT, draw, jit, kernel, laplace, longest, send, shuffled
+
+_FIRST, _STILL = np.int64(0), np.float32(0.0)  # typed: a plain 0 would have functions compiled for it alone
+
+
+class Plan(NamedTuple):
+    """How a device learns in the round and what it sends; the same for all."""
+
+    negatives: int
+    batch: int
+    epochs: int
+    rate: np.float32
+    """Step of w and b."""
+    item_rate: np.float32
+    """Step of v."""
+    rho: np.float32
+    """How far w and b are moved uphill before their gradient is taken; 0: not at all."""
+    item_rho: np.float32
+    """The same of v."""
+    laplace: np.float32
+    """Scale of the noise on what is sent."""
+    bias: bool
+    """There is a b."""
+    alternate: bool
+    """v steps after w, with the new w."""
+    passes: int
+    """w is rebuilt from 0 in so many passes over the first half of the samples, then v steps; 0: w goes on."""
+    disjoint: bool
+    """With passes: v steps on the second half of the samples alone."""
+
+
+class Room(NamedTuple):
+    """Where a thread keeps the device at hand."""
+
+    slot_of: Any
+    """[n_items] an item's row in the table, -1 where the device has none."""
+    open_items: Any
+    ids: Any
+    table: Any
+    """Item and values of each row."""
+    drawn: Any
+    """Samples as drawn, first items, then rows of the table."""
+    sorting: tuple[Any, ...]
+    slots: Any
+    sides: Any
+    """Row of each sample, and its side: -1 for a positive, 1 for a negative; shuffled."""
+    w: Any
+    uphill: Any
+    gradient: Any
+    z: Any
+    error: Any
+    pulls: Any
+    """[rows] what a batch does to each row, zero between uses."""
 
 
 @jit
-def _logits(rows: Any, slots: Any, start: int, stop: int, w: Any, b: Any, out: Any) -> None:
-    for sample in range(start, stop):
-        row = slots[sample]
-        z = b
-        for k in range(len(w)):
-            z += w[k] * rows[row, k]
-        out[sample - start] = z
+def make_room(n_items: int, samples: int, dim: int, batch: int) -> Any:
+    """Room for any device with at most so many samples."""
+    rows = min(samples, n_items)
+    order = np.empty(samples, np.int32)
+    return Room(
+        np.full(n_items, -1, np.int32),
+        np.empty(n_items, np.int32),
+        np.empty(rows, np.int32),
+        np.empty((rows, dim), np.float32),
+        np.empty(samples, np.int32),
+        (order, np.empty_like(order), np.empty_like(order), np.empty_like(order), np.empty(1 << DIGIT, np.int32)),
+        np.empty(samples, np.int32),
+        np.empty(samples, np.float32),
+        np.empty(dim + 1, np.float32),
+        np.empty(dim + 1, np.float32),
+        np.empty(dim + 1, np.float32),
+        np.empty(batch, np.float32),
+        np.empty(batch, np.float32),
+        np.zeros(rows, np.float32),
+    )
 
 
 @jit
-def _errors(z: Any, order: Any, start: int, stride: int, out: Any) -> Any:
-    """(sigma(z) - y) / n into `out`; returns the mean cross-entropy. A sample is a positive if its position is a
-    multiple of `stride`. Probabilities are multiplied and the logarithm taken now and then."""
+def _dot(w: Any, rows: Any, row: int) -> Any:
+    z = w[len(w) - 1]
+    for k in range(len(w) - 1):
+        z += w[k] * rows[row, k]
+    return z
+
+
+@jit
+def _logits(table: Any, slots: Any, w: Any, out: Any) -> None:
+    for i in range(len(slots)):
+        out[i] = _dot(w, table, slots[i])
+
+
+@jit
+def _errors(z: Any, sides: Any, out: Any) -> Any:
+    """(sigma(z) - y) / n into `out`; returns the mean cross-entropy. With side s = 1 - 2 y the error is s sigma(s z),
+    and sigma(-s z) the probability of the label: these are multiplied and the logarithm taken now and then."""
     n = len(z)
-    share, total, product = np.float32(1.0 / n), 0.0, 1.0
+    one, share, total, product = np.float32(1.0), np.float32(1.0 / n), 0.0, 1.0
     for i in range(n):
-        e = math.exp(-abs(z[i]))
-        inside = np.float32(1.0) / (np.float32(1.0) + e)
-        p = inside if z[i] >= 0 else np.float32(1.0) - inside
-        if order[start + i] % stride == 0:
-            out[i] = (p - np.float32(1.0)) * share
-            product *= max(np.float64(p), 1e-38)
-        else:
-            out[i] = p * share
-            product *= max(np.float64(inside if z[i] < 0 else np.float32(1.0) - inside), 1e-38)
+        wrong = sides[i] * z[i]
+        ratio = math.exp(-abs(wrong))
+        large = one / (one + ratio)
+        small = ratio * large
+        out[i] = sides[i] * (large if wrong > 0 else small) * share
+        product *= max(np.float64(small if wrong > 0 else large), 1e-38)
         if i & 7 == 7:
             total -= math.log(product)
             product = 1.0
@@ -45,122 +125,216 @@ def _errors(z: Any, order: Any, start: int, stride: int, out: Any) -> Any:
 
 
 @jit
-def _device(
-    table: Any, w: Any, b: Any, slots: Any, order: Any, count: int, stride: int, batch: int, rates: Any,
-    alternate: bool, bias: bool, gradient: Any, z: Any, error: Any,
-) -> tuple[float, int]:  # fmt: skip
-    """One epoch on one device, in place; returns the sum of its losses and how many."""
-    losses, times = 0.0, 0
-    for start in range(0, count, batch):
-        stop = min(count, start + batch)
-        n = stop - start
-        _logits(table, slots, start, stop, w, b[0], z)
-        losses += _errors(z[:n], order, start, stride, error)
-        times += 1
-        gradient[:] = 0
-        total = np.float32(0.0)
-        for i in range(n):
-            total += error[i]
-            for k in range(len(w)):
-                gradient[k] += error[i] * table[slots[start + i], k]
-        if not alternate:  # rows step along the old w
-            for i in range(n):
-                scale = rates[1] * error[i]
-                for k in range(len(w)):
-                    table[slots[start + i], k] -= scale * w[k]
+def _pull(table: Any, slots: Any, error: Any, bias: bool, gradient: Any) -> None:
+    """The gradient of w and b."""
+    dim, total = table.shape[1], np.float32(0.0)
+    gradient.fill(0)
+    for i in range(len(slots)):
+        row, scale = slots[i], error[i]
+        total += scale
+        for k in range(dim):
+            gradient[k] += scale * table[row, k]
+    if bias:
+        gradient[dim] = total
+
+
+@jit
+def _push(table: Any, slots: Any, error: Any, rate: Any, w: Any) -> None:
+    """Rows step along w; one that the batch holds twice moves by both errors."""
+    for i in range(len(slots)):
+        row, scale = slots[i], rate * error[i]
+        for k in range(table.shape[1]):
+            table[row, k] -= scale * w[k]
+
+
+@jit
+def _climb(w: Any, gradient: Any, rho: Any, out: Any) -> None:
+    """w moved uphill: w + rho g / |g|."""
+    norm = np.float32(0.0)
+    for k in range(len(w)):
+        norm += gradient[k] * gradient[k]
+    scale = rho / max(np.float32(math.sqrt(norm)), np.float32(1e-12))
+    for k in range(len(w)):
+        out[k] = w[k] + scale * gradient[k]
+
+
+@jit
+def _climb_rows(slots: Any, error: Any, rho: Any, w: Any, pulls: Any, z: Any) -> None:
+    """Logits of rows moved uphill. The gradient of row r is E_r w, with E_r the sum of its samples' errors, so it
+    moves by rho E_r w / (|w| |E|), and its logits by rho E_r |w| / |E|."""
+    size = np.float32(0.0)
+    for k in range(len(w) - 1):
+        size += w[k] * w[k]
+    for i in range(len(slots)):
+        pulls[slots[i]] += error[i]
+    total = np.float32(0.0)
+    for i in range(len(slots)):
+        total += error[i] * pulls[slots[i]]  # E_r^2, in shares
+    scale = rho * size / max(np.float32(math.sqrt(size * total)), np.float32(1e-12))
+    for i in range(len(slots)):
+        z[i] += scale * pulls[slots[i]]
+    for i in range(len(slots)):
+        pulls[slots[i]] = 0
+
+
+@jit
+def _learn(room: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any) -> None:
+    """One batch: w and b, and the rows, step down the gradient at their current values by these rates; 0: they stay."""
+    table, w, gradient = room.table, room.w, room.gradient
+    slots, sides = room.slots[start:stop], room.sides[start:stop]
+    z, error = room.z[: stop - start], room.error[: stop - start]
+    if rate > 0 and plan.rho > 0:
+        _logits(table, slots, w, z)
+        _errors(z, sides, error)
+        _pull(table, slots, error, plan.bias, gradient)
+        _climb(w, gradient, plan.rho, room.uphill)
+        _logits(table, slots, room.uphill, z)
+        _errors(z, sides, error)
+        _pull(table, slots, error, plan.bias, gradient)
+    _logits(table, slots, w, z)
+    loss[0] += _errors(z, sides, error)
+    loss[1] += 1
+    if rate > 0 and not plan.rho > 0:
+        _pull(table, slots, error, plan.bias, gradient)
+    if item_rate > 0:
+        if plan.item_rho > 0:
+            _climb_rows(slots, error, plan.item_rho, w, room.pulls, z)
+            _errors(z, sides, error)
+        _push(table, slots, error, item_rate, w)
+    if rate > 0:
         for k in range(len(w)):
-            w[k] -= rates[0] * gradient[k]
-        if bias:
-            b[0] -= rates[0] * total
-        if alternate:  # rows step after, with the new w
-            _logits(table, slots, start, stop, w, b[0], z)
-            losses += _errors(z[:n], order, start, stride, error)
-            times += 1
-            for i in range(n):
-                scale = rates[1] * error[i]
-                for k in range(len(w)):
-                    table[slots[start + i], k] -= scale * w[k]
-    return losses, times
+            w[k] -= rate * gradient[k]
 
 
-@parallel
+@jit
+def _pass(room: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any) -> None:
+    """The batches of these samples in turn."""
+    for begin in range(start, stop, plan.batch):
+        end = min(stop, begin + plan.batch)
+        if plan.alternate and rate > 0 and item_rate > 0:
+            _learn(room, begin, end, plan, rate, _STILL, loss)
+            _learn(room, begin, end, plan, _STILL, item_rate, loss)
+        else:
+            _learn(room, begin, end, plan, rate, item_rate, loss)
+
+
+@jit
+def _shuffle(room: Any, key: Any, epoch: int, count: int, stride: int) -> None:
+    """Rows and sides of the samples in an epoch's order; every stride-th drawn is a positive."""
+    order, drawn, slots, sides = room.sorting[0], room.drawn, room.slots, room.sides
+    shuffled(key, epoch, count, *room.sorting)
+    for sample in range(count):
+        place = order[sample]
+        slots[sample] = drawn[place]
+        sides[sample] = -1 if place % stride == 0 else 1
+
+
+@jit
+def _rebuild(room: Any, key: Any, count: int, stride: int, plan: Any, loss: Any) -> None:
+    """A device's local learning in FedRecon: w from nothing, rows frozen; then the rows, w frozen."""
+    half = (count + 1) // 2
+    _shuffle(room, key, _FIRST, count, stride)
+    room.w.fill(0)
+    for _ in range(plan.passes):
+        _pass(room, _FIRST, half, plan, plan.rate, _STILL, loss)
+    for _ in range(plan.epochs):
+        _pass(room, half if plan.disjoint else _FIRST, count, plan, _STILL, plan.item_rate, loss)
+
+
+@jit
+def _fit(room: Any, key: Any, count: int, stride: int, plan: Any, loss: Any) -> None:
+    """A device's local learning."""
+    for epoch in range(plan.epochs):
+        _shuffle(room, key, epoch, count, stride)
+        _pass(room, _FIRST, count, plan, plan.rate, plan.item_rate, loss)
+
+
+@jit
+def _with_bias(weights: Any, user: int, out: Any) -> Any:
+    """A device's w with its b as the last value."""
+    vectors, biases = weights
+    for k in range(len(out) - 1):
+        out[k] = vectors[user, k]
+    out[len(out) - 1] = biases[user]
+    return out
+
+
+@jit
+def _keep(w: Any, weights: Any, user: int) -> None:
+    """The device's w and b for the next round."""
+    vectors, biases = weights
+    for k in range(len(w) - 1):
+        vectors[user, k] = w[k]
+    biases[user] = w[len(w) - 1]
+
+
+@jit
+def _fetch(room: Any, count: int, shared: Any) -> int:
+    """The rows of the items drawn, in that order; returns how many."""
+    slot_of, ids, table, drawn = room.slot_of, room.ids, room.table, room.drawn
+    held = 0
+    for sample in range(count):
+        item = drawn[sample]
+        if slot_of[item] < 0:
+            slot_of[item] = held
+            ids[held] = item
+            for k in range(table.shape[1]):
+                table[held, k] = shared[item, k]
+            held += 1
+        drawn[sample] = slot_of[item]
+    return held
+
+
+@jit
+def _score(room: Any, shared: Any, w: Any, items: Any, out: Any) -> None:
+    """Scores with the device's rows; the server's, where it has none."""
+    slot_of, table = room.slot_of, room.table
+    for place in range(len(items)):
+        item = items[place]
+        row = slot_of[item]
+        out[place] = _dot(w, table, row) if row >= 0 else _dot(w, shared, item)
+
+
+@jit
+def _forget(room: Any, held: int) -> None:
+    """Make room for the next device."""
+    for row in range(held):
+        room.slot_of[room.ids[row]] = -1
+
+
+@kernel
 def linear_round(
-    shared: Any, weights: Any, biases: Any, users: Any, ptr: Any, train: Any, closed_ptr: Any, gaps: Any, keys: Any,
-    negatives: int, batch: int, epochs: int, rates: Any, alternate: bool, bias: bool, ask: Any, scores: Any, total: Any,
-    loss: Any, touched: Any,
+    first: int, every: int, plan: Any, histories: Any, quantiles: Any, shared: Any, weights: Any,
+    users: Any, keys: Any, ask: Any, judges: Any, scores: Any, sent: Any, total: Any, loss: Any,
 ) -> None:  # fmt: skip
-    """One round of `users`: private weights step in place, changes of rows are summed into `total` [threads, M, d], the
-    items `ask` [users, K] are scored with each device's own rows into `scores`."""
+    """The round of one thread's share of `users`: the first and `every` so many after it. Private weights (w and b of
+    all devices) step in place, changes of rows are summed into `total` [M, d], the items `ask` [users, K] are scored
+    with each device's own rows, by the weights `judges` [users, d + 1] or, where that is empty, its own."""
     n_items, dim = shared.shape
-    threads = len(total)
-    longest = 0
-    for user in users:
-        longest = max(longest, (ptr[user + 1] - ptr[user]) * (1 + negatives))
-    for thread in numba.prange(threads):
-        slot_of = np.full(n_items, -1, np.int32)
-        open_items, ids = np.empty(n_items, np.int32), np.empty(min(longest, n_items), np.int32)
-        items, slots, order = np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, np.int32)
-        spare, sort, spare_sort = np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, np.int32)
-        histogram = np.empty(1 << DIGIT, np.int32)
-        table = np.empty((len(ids), dim), np.float32)
-        gradient, z, error = np.empty(dim, np.float32), np.empty(batch, np.float32), np.empty(batch, np.float32)
-        b = np.zeros(1, np.float32)
-        for index in range(thread, len(users), threads):
-            user = users[index]
-            positives = train[ptr[user] : ptr[user + 1]]
-            count = draw(
-                positives,
-                gaps[closed_ptr[user] : closed_ptr[user + 1]],
-                n_items,
-                keys[index],
-                negatives,
-                items,
-                open_items,
-            )
-            stride = count // len(positives)
-            held = 0
-            for sample in range(count):
-                item = items[sample]
-                if slot_of[item] < 0:
-                    slot_of[item] = held
-                    ids[held] = item
-                    table[held] = shared[item]
-                    held += 1
-            w = weights[user]
-            b[0] = biases[user]
-            for epoch in range(epochs):
-                shuffled(keys[index], epoch, count, order, sort, spare, spare_sort, histogram)
-                for sample in range(count):
-                    slots[sample] = slot_of[items[order[sample]]]
-                losses, times = _device(
-                    table, w, b, slots, order, count, stride, batch, rates, alternate, bias, gradient, z, error
-                )
-                loss[thread, 0] += losses
-                loss[thread, 1] += times
-            biases[user] = b[0]
-            for place in range(ask.shape[1]):
-                item = ask[index, place]
-                if item >= 0:
-                    row = slot_of[item]
-                    value = b[0]
-                    for k in range(dim):
-                        value += w[k] * (table[row, k] if row >= 0 else shared[item, k])
-                    scores[index, place] = value
-            for row in range(held):
-                item = ids[row]
-                slot_of[item] = -1
-                for k in range(dim):
-                    total[thread, item, k] += table[row, k] - shared[item, k]
-            touched[index] = held
+    room = make_room(n_items, longest(histories, users, plan.negatives), dim, plan.batch)
+    for index in range(first, len(users), every):
+        user, key = users[index], keys[index]
+        positives = histories.train[histories.ptr[user] : histories.ptr[user + 1]]
+        gaps = histories.gaps[histories.closed_ptr[user] : histories.closed_ptr[user + 1]]
+        count = draw(positives, gaps, n_items, key, plan.negatives, room.drawn, room.open_items)
+        held = _fetch(room, count, shared)
+        w = _with_bias(weights, user, room.w)
+        if plan.passes:
+            _rebuild(room, key, count, count // len(positives), plan, loss)
+        else:
+            _fit(room, key, count, count // len(positives), plan, loss)
+        _keep(w, weights, user)
+        _score(room, shared, judges[index] if len(judges) else w, ask[index], scores[index])
+        if plan.laplace > 0:
+            laplace(room.table[:held], room.ids, key, plan.laplace, quantiles)
+        send(room.ids, room.table[:held], shared, total, sent[index])
+        _forget(room, held)
 
 
-@parallel
-def linear_scores(shared: Any, weights: Any, biases: Any, users: Any, ask: Any, scores: Any) -> None:
-    """Scores of the items `ask` [users, K] with the server's rows."""
-    for index in numba.prange(len(users)):
-        w, b = weights[users[index]], biases[users[index]]
-        for place in range(ask.shape[1]):
-            value = b
-            for k in range(len(w)):
-                value += w[k] * shared[ask[index, place], k]
-            scores[index, place] = value
+@kernel
+def linear_scores(first: int, every: int, shared: Any, weights: Any, users: Any, ask: Any, scores: Any) -> None:
+    """Scores of the items `ask` [users, K] with the server's rows; one thread's share."""
+    w = np.empty(shared.shape[1] + 1, np.float32)
+    for index in range(first, len(users), every):
+        _with_bias(weights, users[index], w)
+        _logits(shared, ask[index], w, scores[index])

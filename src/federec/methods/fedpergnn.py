@@ -26,7 +26,7 @@ from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices, History, Samples
 from federec.cohort.graph import attend, mean, surroundings, tastes
 from federec.cohort.layers import USERS, Param, Params, dot
-from federec.cohort.noise import clip_and_noise, pseudo_items, pseudo_rows
+from federec.cohort.noise import pseudo_items, pseudo_rows, with_laplace
 from federec.cohort.optim import Adam, server_adam, server_moments
 from federec.cohort.rows import Rows
 from federec.errors import UserError
@@ -132,7 +132,7 @@ class FedPerGNN(DeviceMethod):
     def message(self, cohort: Cohort, shared: Params) -> Params:
         rows, key = cohort.rows, cohort.samples.key
         sent = cohort.outbox | {"items": pseudo_rows(cohort.outbox["items"], rows, key)}
-        noisy = clip_and_noise(sent, "items", rows, key, self.clip, self.laplace) if self.laplace else sent
+        noisy = with_laplace(sent, ["items"], rows, key, self.laplace, self.clip) if self.laplace else sent
         return noisy | {"anonymous": cohort.params["user"]}
 
     def receive(self, users: Tensor, ids: Tensor, owner: Tensor, message: Params, shared: Params) -> Params | None:

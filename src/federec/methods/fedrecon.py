@@ -19,6 +19,7 @@ from torch import Tensor
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import Param, Params, dot, item_rows
 from federec.methods.base import DeviceMethod
+from federec.methods.forms import Form, LinearScore
 
 
 class FedRecon(DeviceMethod):
@@ -47,6 +48,14 @@ class FedRecon(DeviceMethod):
     def score(self, p: Params) -> Tensor:
         return dot(p["user"], p["items"])
 
+    def item_rate(self, n_items: int) -> float:
+        """Step of the item rows."""
+        return n_items * self.item_lr_factor
+
+    def fused_form(self, n_items: int) -> Form | None:
+        rates = self.lr, self.item_rate(n_items)
+        return LinearScore("items", "user", None, *rates, alternate=False, passes=self.passes, disjoint=self.disjoint)
+
     def fit(self, cohort: Cohort) -> None:
         self.rebuild(cohort)
         for _ in range(self.epochs):
@@ -62,4 +71,4 @@ class FedRecon(DeviceMethod):
                 self.descend(step, {"user": self.lr})
 
     def step(self, step: Step) -> None:
-        self.descend(step, {"items": step.n_items * self.item_lr_factor})
+        self.descend(step, {"items": self.item_rate(step.n_items)})

@@ -22,6 +22,16 @@ class LinearScore:
     """Step of v."""
     alternate: bool
     """v steps after w, with the new w; both step at once otherwise."""
+    passes: int = 0
+    """In every round w is rebuilt from 0 in so many passes over half of the samples, then v steps; 0: w goes on."""
+    disjoint: bool = True
+    """With passes: v steps on the other half of the samples alone."""
+    rho: float = 0.0
+    """How far w and b are moved uphill before their gradient is taken (`cohort.sharpness`)."""
+    item_rho: float = 0.0
+    """The same of v."""
+    laplace: float = 0.0
+    """Scale of the noise on what is sent (`plugins.ldp`)."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ A plug-in is a mix-in: `plug(FedMF, DualPer)` is the class `FedMF` with the plug
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod, Method, Settings
@@ -25,8 +26,9 @@ class Plugin(_Below):
     changes_steps: ClassVar[bool] = True
     """It changes how devices step down a gradient, so it says nothing to a method that solves in closed form."""
 
-    def fused_form(self, n_items: int) -> Form | None:
-        return None  # whatever the method below is, it is no longer that
+    def fuse(self, form: Form) -> Form | None:
+        """The fused form of the method below, as the plug-in changes it. By default it is no longer one."""
+        return None
 
 
 def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
@@ -49,6 +51,17 @@ def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
             "__doc__": method.__doc__,
             "__annotations__": {"plugins": ClassVar[tuple[str, ...]]},
             "model_config": {"use_attribute_docstrings": False},  # already read from the classes below
+            "fused_form": _fused_form(plugin, method),
         }
         method = type(f"{plugin.__name__}{method.__name__}", (plugin, method), facts)
     return method
+
+
+def _fused_form(plugin: type[Plugin], below: type[DeviceMethod]) -> Callable[[DeviceMethod, int], Form | None]:
+    """`fused_form` of a plug-in laid over a method. Not by `super()`, which passes over a plug-in that says nothing."""
+
+    def fused_form(self: DeviceMethod, n_items: int) -> Form | None:
+        form = below.fused_form(self, n_items)
+        return None if form is None else plugin.fuse(cast(Plugin, self), form)
+
+    return fused_form

@@ -33,9 +33,8 @@ class DualPer(Plugin):
         layers = {name: param for name, param in super().shared().items() if not param.rows}
         return {**super().private(), **layers}
 
-    def fused_form(self, n_items: int) -> Form | None:
-        below = super(Plugin, self).fused_form(n_items)
-        return replace(below, alternate=True) if isinstance(below, LinearScore) else None
+    def fuse(self, form: Form) -> Form | None:
+        return replace(form, alternate=True) if isinstance(form, LinearScore) else None
 
     def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
         score = {name: rate for name, rate in rates.items() if name not in step.cohort.tables}

@@ -9,16 +9,16 @@ negatives; which rows these are is not hidden, and values are not clipped, so `l
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from pydantic import NonNegativeFloat
-from torch import Tensor
 
 from federec import streams
 from federec.cohort.cohort import Cohort
 from federec.cohort.layers import Params
-from federec.methods.forms import Form
+from federec.cohort.noise import with_laplace
+from federec.methods.forms import Form, LinearScore
 from federec.plugins.base import Plugin
 
 
@@ -31,29 +31,15 @@ class LDP(Plugin):
     laplace: NonNegativeFloat = 0.5
     """Scale of the noise; its standard deviation is sqrt(2) times that."""
 
-    def fused_form(self, n_items: int) -> Form | None:
-        return None if self.laplace else super(Plugin, self).fused_form(n_items)
+    def fuse(self, form: Form) -> Form | None:
+        if not self.laplace:
+            return form
+        return replace(form, laplace=self.laplace) if isinstance(form, LinearScore) else None
 
     def message(self, cohort: Cohort, shared: Params) -> Params:
-        message = super().message(cohort, shared)
+        message, sends = super().message(cohort, shared), self.sends()
         if not self.laplace:
             return message
-        noisy, first = {}, streams.LAPLACE
-        for name, param in self.sends().items():
-            if name not in message:
-                continue
-            value = message[name].flatten(1)
-            width, row = value.shape[1], torch.zeros_like(cohort.users)
-            key = cohort.samples.key
-            if param.rows:  # numbered by item: what else the device or its cohort holds does not matter
-                key, row = key[cohort.rows.owner], cohort.rows.ids
-            draw = first + row[:, None] * width + torch.arange(width, device=row.device)
-            noise = self.laplace * standard_laplace(streams.bits(key[:, None], draw))
-            noisy[name] = (value + noise).view_as(message[name])
-            first += width * (cohort.n_items if param.rows else 1)
-        return noisy
-
-
-def standard_laplace(random: Tensor) -> Tensor:
-    """Laplace(0, 1) from 64 random bits: an exponential number from the upper, its sign from the lowest."""
-    return -torch.log1p(-streams.unit(random).float()) * (1.0 - 2.0 * (random & 1))
+        known = {name: message[name] for name in sends if name in message}
+        tables = [name for name, param in sends.items() if param.rows]
+        return with_laplace(known, tables, cohort.rows, cohort.samples.key, self.laplace, first=streams.LAPLACE)

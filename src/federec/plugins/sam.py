@@ -11,6 +11,7 @@ Without radii nothing is computed that the method alone would not compute.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import NonNegativeFloat
@@ -18,6 +19,7 @@ from pydantic import NonNegativeFloat
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Params
 from federec.cohort.sharpness import sharpness_aware
+from federec.methods.forms import Form, LinearScore
 from federec.plugins.base import Plugin
 
 
@@ -30,6 +32,11 @@ class SAM(Plugin):
     """How far the shared parameters are moved uphill; 0 = not at all."""
     rho_private: NonNegativeFloat = 0.02
     """How far the private parameters are moved uphill; 0 = not at all."""
+
+    def fuse(self, form: Form) -> Form | None:
+        if not isinstance(form, LinearScore):
+            return None
+        return replace(form, rho=self.rho_private, item_rho=self.rho_shared)
 
     def gradient(self, step: Step, names: Sequence[str]) -> Params:
         declared = self.shared()

@@ -173,8 +173,9 @@ def outcome(
     config: RunConfig, data: dict[str, Any], point: Checkpoint, history: list[Line], review: Review, reviewing: float
 ) -> dict[str, Any]:
     """The contract of result.json; `data` are the facts of what was learned from."""
-    spent = {part: sum(line["seconds"][part] for line in history) for part in ("train", "evaluate")}
-    played = sum(spent.values())
+    parts = ("compile", "train", "evaluate")
+    compiled, *spent = (sum(line["seconds"].get(part, 0.0) for line in history) for part in parts)
+    played = sum(spent)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "method": config.method,
@@ -188,9 +189,10 @@ def outcome(
         "test": review.test,
         "views": review.views,
         "seconds": {
-            "total": played + reviewing,
-            "train": spent["train"],
-            "evaluate": spent["evaluate"] + reviewing,
+            "total": compiled + played + reviewing,
+            "compile": compiled,
+            "train": spent[0],
+            "evaluate": spent[1] + reviewing,
             "per_round": played / len(history),
         },
         "peak_rss_mb": peak / (2**20 if sys.platform == "darwin" else 2**10),

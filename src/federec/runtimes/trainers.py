@@ -22,7 +22,7 @@ from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
-from federec.federation.fused import FusedRound, fused_round, fused_scores
+from federec.federation.fused import FusedRound, fused_round, fused_scores, neighbour_scores, warm_up
 from federec.federation.round import RoundReport, play, select
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
@@ -147,8 +147,10 @@ class DeviceTrainer:
         self.evaluator = Evaluator(split, seed, place, evaluate_users)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, place)
         self.place = place
+        self.warm = not fused
 
     def play(self, round_: int) -> Played:
+        compiling = self._warm_up()
         began = time.perf_counter()
         before = self.state.copy() if self.method.view == "own" else None
         ranks, users = self.evaluator.sampled(), self._select(round_)
@@ -158,9 +160,18 @@ class DeviceTrainer:
         valid, test = ranks.metrics()
         end = time.perf_counter()
         evaluating += end - now
-        seconds = {"train": end - began - evaluating, "evaluate": evaluating}
+        seconds = {"train": end - began - evaluating, "evaluate": evaluating} | compiling
         model = self.state if before is None else before
         return Played(model, valid, test, report.loss, report.up_bytes, report.down_bytes, seconds, report.notes)
+
+    def _warm_up(self) -> dict[str, float]:
+        """Before the first round of a fused engine: `compile`, the seconds until its kernels were there."""
+        if self.warm:
+            return {}
+        began = time.perf_counter()
+        warm_up(self.method, self.state, self.devices)
+        self.warm = True
+        return {"compile": time.perf_counter() - began}
 
     def _stacked(self, ranks: Sampled, users: Tensor, round_: int) -> tuple[RoundReport, float]:
         """Play a round in stacked cohorts; who ranks with rows tuned in it is ranked on the way, in so many seconds."""
@@ -209,18 +220,7 @@ class DeviceTrainer:
         views = {"own": sampled}
         if method.view == "own":
             views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
-            neighbour, users, began = Neighbour(), self._select(round_), state
-            if self.fused:  # stacked, only those who are ranked play again, for their neighbours
-                self._rank_own(state, users, round_, sampled, full)
-                users, began = users[self._evaluated(users)], model.copy()
-
-            def observe(cohort: Cohort) -> None:
-                if not self.fused:
-                    full.add(cohort.users, partial(score_own, method, cohort, began))
-                    sampled.add(cohort.users, partial(score_own, method, cohort, began))
-                views["random"].add(cohort.users, partial(neighbour.score, method, cohort, began))
-
-            play(method, began, self.devices, users, self.seed, round_, observe)
+            (self._review_fused if self.fused else self._review_stacked)(state, round_, sampled, full, views["random"])
         for users in sampled.missing().split(_USERS):
             full.add(users, partial(self._score, state, users))
         for ranks in views.values():
@@ -228,8 +228,21 @@ class DeviceTrainer:
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
         return _review(sampled, full, compared if method.view == "own" else {})
 
-    def _rank_own(self, state: State, users: Tensor, round_: int, sampled: Sampled, full: Full) -> None:
-        """Play a round by the kernel, in place; rank all items with the rows that devices tune in it."""
+    def _review_stacked(self, state: State, round_: int, sampled: Sampled, full: Full, random: Sampled) -> None:
+        """Play the round again; rank, with the rows tuned in it, each device with its own and with its neighbour's."""
+        neighbour = Neighbour()
+
+        def observe(cohort: Cohort) -> None:
+            for ranks in (sampled, full):
+                ranks.add(cohort.users, partial(score_own, self.method, cohort, state))
+            random.add(cohort.users, partial(neighbour.score, self.method, cohort, state))
+
+        play(self.method, state, self.devices, self._select(round_), self.seed, round_, observe)
+
+    def _review_fused(self, state: State, round_: int, sampled: Sampled, full: Full, random: Sampled) -> None:
+        """The same by a kernel. It plays the round twice: only when everybody has learned is it known by what weights a
+        device's rows are to be judged for its neighbour."""
+        before, users = state.copy(), self._select(round_)
         playing = fused_round(self.method, state, self.devices, self.seed, round_)
         items, ranked = torch.arange(self.devices.n_items), self._evaluated(users)
         for some in users[ranked].split(_USERS):
@@ -238,6 +251,8 @@ class DeviceTrainer:
                 ranks.add(some, partial(scores.gather, 1))
         _unasked(playing, users[~ranked])
         playing.finish()
+        again = partial(neighbour_scores, self.method, before, state, self.devices, users[ranked], self.seed, round_)
+        random.add(users[ranked], again)
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
         users = torch.tensor([user], device=self.place)
