@@ -10,6 +10,8 @@ from pathlib import Path
 import typer
 
 _PACKAGES = ("torch", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "typer")
+_EXTRAS = {"cryptography": "flower", "flwr": "flower", "matplotlib": "results", "optuna": "results"}
+"""Packages that some commands need -> the extra that brings them."""
 
 
 def doctor() -> None:
@@ -19,7 +21,8 @@ def doctor() -> None:
 
     checks = [
         ("federec", f"{federec.__version__}, Python {platform.python_version()}, {platform.machine()}", ""),
-        *map(_package, _PACKAGES),
+        *(_package(name, "federec") for name in _PACKAGES),
+        *(_package(name, f"'federec[{extra}]'") for name, extra in _EXTRAS.items()),
         *_hardware(),
         *_data(),
     ]
@@ -28,11 +31,11 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-def _package(name: str) -> tuple[str, str, str]:
+def _package(name: str, brought_by: str) -> tuple[str, str, str]:
     try:
         return name, metadata.version(name), ""
     except metadata.PackageNotFoundError:
-        return name, "missing", "pip install federec"
+        return name, "missing", f"pip install {brought_by}"
 
 
 def _hardware() -> list[tuple[str, str, str]]:

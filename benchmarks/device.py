@@ -1,0 +1,96 @@
+"""What taking part costs a device: CPU seconds and peak memory of a process that plays rounds as a ClientApp does.
+
+    python benchmarks/device.py [--data ml-1m] [--methods pfedrec fedmf fedncf fedrap] [--hub 100]
+
+Three devices: of the median user, of the busiest one, and a hub. `loading` is spent once a process, on torch, Flower
+and federec; `round` is the dearest of three, from opening the folder to the message that leaves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROUNDS = 3
+
+
+def play(folder: Path, key: Path, method: str) -> None:
+    """In a process of its own: play rounds with the whole table of items, as a server would send it."""
+    began = time.process_time()
+    import torch
+
+    from federec.federation.state import State
+    from federec.runtimes.config import RunConfig
+    from federec.runtimes.flower.client import Work
+    from federec.runtimes.flower.keys import Key
+    from federec.runtimes.flower.parameters import Seen
+    from federec.runtimes.flower.store import DeviceStore
+    from federec.runtimes.flower.wire import Order
+
+    torch.set_num_threads(1)
+    loading, rounds, sent = time.process_time() - began, [], 0
+    with closing(DeviceStore.open(folder, Key.file(key))) as store:
+        n_items = len(store.catalogue)
+    config = RunConfig.checked(method=method)
+    shared = State.start(config.build(), n_items, 0, 0).shared
+    tables = {name: value for name, value in shared.items() if config.build().shared()[name].rows}
+    layers = {name: value for name, value in shared.items() if name not in tables}
+    ids = torch.arange(n_items) if tables else torch.zeros(0, dtype=torch.int64)
+    for number in range(1, ROUNDS + 1):
+        seen = Seen(ids, tables, layers)
+        order = Order("train", "run", number, config.model_dump(mode="json"), {}, [n_items], seen=seen)
+        began = time.process_time()
+        with closing(DeviceStore.open(folder, Key.file(key))) as store:
+            sent = len(Work(order, store).train().pack().array_records["tensors"]["update"].data)
+        rounds.append(time.process_time() - began)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps({"loading": loading, "round": max(rounds), "peak": peak, "sent": sent}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default="ml-1m")
+    parser.add_argument("--methods", nargs="+", default=["pfedrec", "fedmf", "fedncf", "fedrap"])
+    parser.add_argument("--hub", type=int, default=100, help="users of the hub")
+    asked = parser.parse_args()
+
+    import numpy as np
+
+    from federec.data.sets import load
+    from federec.runtimes.flower.keys import Key
+    from federec.runtimes.flower.store import DeviceStore
+
+    data = load(asked.data)
+    counts = np.bincount(data.users)
+    order = np.argsort(counts)
+    devices = {"median user": [order[len(order) // 2]], "busiest user": [order[-1]], "hub": range(asked.hub)}
+    heads = f"{'interactions':>12} {'loading s':>10} {'round s':>9} {'peak MB':>8} {'sent kB':>8}"
+    print(f"{'method':<10} {'device':<13} {heads}")
+    for method in asked.methods:
+        for name, codes in devices.items():
+            with TemporaryDirectory() as folder:
+                key = Key.new_file(Path(folder) / "key")
+                DeviceStore.share(Path(folder) / "device", key, data, [int(code) for code in codes]).close()
+                command = [sys.executable, __file__, folder, method]
+                child = subprocess.run(
+                    command, check=True, capture_output=True, text=True, env=os.environ | {"PLAY": "1"}
+                )
+            said = json.loads(child.stdout)
+            touched = int(counts[list(codes)].sum())
+            times = f"{said['loading']:>10.2f} {said['round']:>9.3f} {said['peak']:>8} {said['sent'] / 1024:>8.0f}"
+            print(f"{method:<10} {name:<13} {touched:>12,} {times}", flush=True)
+
+
+if __name__ == "__main__":
+    if os.environ.get("PLAY"):
+        play(Path(sys.argv[1]) / "device", Path(sys.argv[1]) / "key", sys.argv[2])
+    else:
+        main()
