@@ -17,7 +17,6 @@ from torch import Tensor
 from federec import streams
 from federec.federation.update import Update
 from federec.methods.base import Settings
-from federec.plugins.ldp import standard_laplace
 from federec.runtimes.flower.parameters import Seen
 
 
@@ -83,13 +82,16 @@ def noisy(update: Seen, channel: ChannelSettings, secret: bytes, run: str, round
         place = draw + 2 * torch.arange(value.numel())
         draw += 2 * value.numel()
         random = streams.bits(key, place)
-        noise = (
-            standard_laplace(random) if channel.noise == "laplace" else _gaussian(random, streams.bits(key, place + 1))
-        )
+        noise = _laplace(random) if channel.noise == "laplace" else _gaussian(random, streams.bits(key, place + 1))
         return value + channel.scale * noise.view_as(value)
 
     rows = {name: with_noise(value) for name, value in update.rows.items()}
     return Seen(update.ids, rows, {name: with_noise(value) for name, value in update.layers.items()})
+
+
+def _laplace(random: Tensor) -> Tensor:
+    """Laplace(0, 1) from 64 random bits: an exponential number from the upper, its sign from the lowest."""
+    return -torch.log1p(-streams.unit(random).float()) * (1.0 - 2.0 * (random & 1))
 
 
 def _gaussian(first: Tensor, second: Tensor) -> Tensor:
