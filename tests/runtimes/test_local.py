@@ -27,13 +27,15 @@ RUNS = {
     "ease": ({"l2": [1.0, 2.0, 3.0]}, 3, 1.0),
     "local-only": ({"dim": 4, "item_lr_factor": 1.0}, 3, 0.5),
     "negative-count": ({}, 3, 1.0),
+    "fedrap": ({"dim": 4, "item_lr": 3.0, "epochs": 2}, 4, 0.6),
+    "fedrap-fused": ({"dim": 4, "item_lr": 3.0, "epochs": 2}, 4, 0.6),
 }
 
 
 def start(name, data, out, on_round=None):
     settings, rounds, participation = RUNS[name]
     method = build(name.removesuffix("-some").removesuffix("-fused"), (), settings)
-    engine = "fused" if name.endswith("-fused") else "torch" if "pfedrec" in name else "auto"
+    engine = "fused" if name.endswith("-fused") else "torch" if name[:2] in ("pf", "fe") else "auto"
     given = {"rounds": rounds, "participation": participation, "engine": engine, "seed": 3}
     return fr.train(method, data, **given, out=out, on_round=on_round)
 

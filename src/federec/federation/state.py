@@ -45,6 +45,11 @@ class State:
                 state.private |= {f"{name}/{part}": zeros for part, zeros in Adam.moments(stacked).items()}
         return state
 
+    @property
+    def private_bytes(self) -> int:
+        """Memory that private parameters take."""
+        return sum(value.nbytes for name, value in self.tensors().items() if not name.startswith("shared:"))
+
     def copy(self) -> State:
         """An independent copy."""
         return State(

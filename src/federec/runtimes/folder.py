@@ -2,13 +2,14 @@
 
     config.yaml     all resolved settings
     rounds.jsonl    one line a round
-    model/          state-R.safetensors, the state after R rounds: of the newest, to resume from, and of the one
-                    from which the best round can be had again; model.json says which is which.
+    model/          state-R.safetensors, the state after R rounds: of the newest, to resume from, and of one
+                    from which the best round can be had again; model.json says which is which. Once finished,
+                    where states are large, the latter alone.
                     Once finished, ranks.safetensors: each evaluated user's ranks, to compare runs user by user
     result.json     the outcome, once finished
     report.html     the same for people
 
-`model.json` is replaced last after every round, so that it always names whole files of one round. Whatever else a
+`model.json` is replaced last in every checkpoint, so that it always names whole files. Whatever else a
 killed run left behind is swept away when it is resumed.
 """
 
@@ -40,20 +41,27 @@ _RESULT = {
 }
 
 
+LARGE = 64 * 2**20
+"""Bytes of private parameters from which a state is neither copied nor stored after every round."""
+
+
 @dataclass
 class Checkpoint:
-    """A run between two rounds."""
+    """A run between two rounds; or after the last one, where `state` may be `best`, if these are large."""
 
     round: int
     state: State
     best_round: int
     best_valid: float
-    best: State
+    best: State | None
+    """None where it is large: to be had again, from what the folder holds."""
     best_after: int
     """Rounds played before `best`: the best round with them, or, where devices rank with rows that they tune in
     the round and then drop, those before it - it is played again."""
     data: str
     """Fingerprint of the data."""
+    best_from: int | None = None
+    """Where there is no `best`: rounds played before the state in the folder from which to play on to it."""
 
 
 class RunFolder:
@@ -144,15 +152,17 @@ class RunFolder:
         make_folder(self.model)
         states = _states(point)
         for name, state in states.items():
-            if not (self.model / name).is_file():
+            if state is not None and not (self.model / name).is_file():
                 write_atomic(self.model / name, tensors.pieces(state.tensors()))
         facts = {
             "format": 1,
             "data": point.data,
             "round": point.round,
+            "state": point.best_after if point.state is point.best else point.round,
             "best_round": point.best_round,
             "best_valid": point.best_valid,
             "best_after": point.best_after,
+            "best_from": point.best_from,
         }
         write_atomic(self.model / "model.json", json.dumps(facts, indent=2, allow_nan=False) + "\n")
         self._keep({"model.json", *states})
@@ -172,13 +182,22 @@ class RunFolder:
             facts = json.loads(read_bytes(path))
             number, after = int(facts["round"]), int(facts["best_after"])
             best_round, value, data = int(facts["best_round"]), float(facts["best_valid"]), str(facts["data"])
+            newest, from_ = int(facts.get("state", number)), facts.get("best_from")
+            from_ = None if from_ is None else int(from_)
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path}: is damaged; the run cannot be used, start a new one") from None
-        state = self._read_state(number, place)
-        best = state.copy() if after == number else self._read_state(after, place)
-        return Checkpoint(number, state, best_round, value, best, after, data)
+        state = self.state(newest, place)
+        best: State | None
+        if from_ is not None:
+            best = None
+        elif after == newest:
+            best = state if state.private_bytes > LARGE else state.copy()
+        else:
+            best = self.state(after, place)
+        return Checkpoint(number, state, best_round, value, best, after, data, from_)
 
-    def _read_state(self, after: int, place: str) -> State:
+    def state(self, after: int, place: str) -> State:
+        """The state that was stored after so many rounds."""
         path = self.model / _state(after)
         if not path.is_file():
             raise UserError(f"{path}: is missing; the run cannot be used, start a new one")
@@ -225,6 +244,7 @@ def _state(after: int) -> str:
     return f"state-{after}.safetensors"
 
 
-def _states(point: Checkpoint) -> dict[str, State]:
-    """The files of a checkpoint."""
-    return {_state(point.best_after): point.best, _state(point.round): point.state}
+def _states(point: Checkpoint) -> dict[str, State | None]:
+    """The files of a checkpoint, and what they hold; None where they are there already."""
+    best = {_state(point.best_after if point.best_from is None else point.best_from): point.best}
+    return best if point.best is point.state else best | {_state(point.round): point.state}

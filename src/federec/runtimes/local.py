@@ -1,4 +1,4 @@
-"""The run loop: rounds in this process, a checkpoint after each, the best round looked at closely at the end."""
+"""The run loop: rounds in this process, checkpoints on the way, the best round looked at closely at the end."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from federec.plugins.registry import build
 from federec.reporting.report import html_report
 from federec.runtimes.config import RunConfig
 from federec.runtimes.folder import Checkpoint, Line, RunFolder
+from federec.runtimes.keeper import Keeper
 from federec.runtimes.run import Run, data_of, fingerprint, make_trainer, usable
 from federec.runtimes.trainers import Played, Player, Review, Trainer
 
@@ -105,6 +106,10 @@ def _loop(
 ) -> Run:
     """Rounds from where `point` stands to the end, and what came out."""
     point = play_rounds(config, fingerprint(split.data), worker, folder, point, history, on_round)
+    if point.best is None:
+        assert folder is not None
+        point = bring_back(point, worker, folder, config.device)
+    assert point.best is not None
     began = time.perf_counter()
     review = worker.review(point.best, point.best_round)
     reviewing, data = time.perf_counter() - began, split.data
@@ -132,25 +137,45 @@ def play_rounds(
     history: list[Line],
     on_round: OnRound | None,
 ) -> Checkpoint:
-    """Play the rounds that are left, with a checkpoint after each; `data` is a fingerprint of what they learn from."""
+    """Play the rounds that are left, with checkpoints on the way; `data` is a fingerprint of what they learn from."""
     rounds, choose = config.rounds or 0, named_protocol(config.protocol).choose
-    for number in range(point.round + 1 if point else 1, rounds + 1):
-        played = worker.play(number)
-        value = played.valid["sampled"][choose]
-        if point is None or value >= point.best_valid:  # among equals the later round counts
-            alive = played.model is worker.state  # and changes in the next round
-            best, after = (played.model.copy(), number) if alive else (played.model, number - 1)
-            point = Checkpoint(number, worker.state, number, value, best, after, data)
-        else:
-            point = replace(point, round=number, state=worker.state)
-        line = _line(number, played)
-        history.append(line)
-        if folder is not None:
-            folder.add_line(line)
-            folder.save(point)
-        if on_round is not None:
-            on_round(line, rounds)
+    with Keeper(folder, point.round if point else 0) as keeper:
+        for number in range(point.round + 1 if point else 1, rounds + 1):
+            keeper.begin()
+            played = worker.play(number)
+            value = played.valid["sampled"][choose]
+            due = number == rounds or keeper.due(worker.state)
+            if point is None or value >= point.best_valid:  # among equals the later round counts
+                alive = played.model is worker.state  # and changes in the next round
+                after = number if alive else number - 1
+                from_ = keeper.start_of(played.model, after, number if due and alive else keeper.stored)
+                best = None if from_ is not None else played.model.copy() if alive else played.model
+                point = Checkpoint(number, worker.state, number, value, best, after, data, from_)
+            else:
+                point = replace(point, round=number, state=worker.state)
+            line = _line(number, played)
+            history.append(line)
+            keeper.end(line, point, due)
+            if on_round is not None:
+                on_round(line, rounds)
+            if keeper.stopping:
+                raise KeyboardInterrupt
     assert point is not None
+    return point
+
+
+def bring_back(point: Checkpoint, worker: Trainer, folder: RunFolder, place: str) -> Checkpoint:
+    """The best round's state, which was too large to keep: played again from the newest one stored before it. The
+    newest state of all is let go; it has done its work."""
+    assert point.best_from is not None
+    if point.best_after != point.round:
+        for kind in (point.state.private, point.state.stores):
+            kind.clear()  # so that there is never more than one in memory
+        worker.state = folder.state(point.best_from, place)
+        for number in range(point.best_from + 1, point.best_after + 1):
+            worker.play(number)
+    point = replace(point, state=worker.state, best=worker.state, best_from=None)
+    folder.save(point)
     return point
 
 

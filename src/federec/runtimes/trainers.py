@@ -214,7 +214,8 @@ class DeviceTrainer:
         return select(len(self.devices), self.participation, self.seed, round_).to(self.place)
 
     def review(self, model: State, round_: int) -> Review:
-        state, method = model.copy(), self.method
+        method = self.method
+        state = model.copy() if method.view == "own" else model  # played on, or only looked at
         width = sum(p.shape[0] for p in {**method.shared(), **method.private()}.values() if p.rows)
         sampled, full = self.evaluator.sampled(), self.evaluator.full(max(1, width))
         views = {"own": sampled}

@@ -78,6 +78,7 @@ def serve(grid: Grid, path: Path, events: Events) -> None:
         events.say("round", round=line["round"], rounds=rounds, **shown)
 
     point = play_rounds(config, settings.run, server, folder, point, history, on_round)
+    assert point.best is not None  # a server has nothing private, and so nothing large
     began = time.perf_counter()
     review = server.review(point.best, point.best_round)
     result = outcome(config, server.facts, point, history, review, time.perf_counter() - began)
