@@ -40,8 +40,8 @@ class History:
 
     def dump(self) -> bytes:
         """As bytes, for the vault."""
-        parts = {"items": self.items, "times": self.times, "ratings": self.ratings}
-        return save(parts | {"forgets": np.array(self.forgets)})
+        forgets = np.array(self.forgets)
+        return save({"items": self.items, "times": self.times, "ratings": self.ratings, "forgets": forgets})
 
     @staticmethod
     def of(value: bytes) -> History:

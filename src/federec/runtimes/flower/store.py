@@ -15,19 +15,17 @@ import shutil
 import time as clock
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors.numpy import load, save
 
 from federec.data.interactions import Interactions
 from federec.data.split import Split, hold_out
 from federec.errors import UserError, did_you_mean
 from federec.files import cannot_write, make_folder
 from federec.runtimes.flower.catalogue import Catalogue
+from federec.runtimes.flower.history import History
 from federec.runtimes.flower.keys import Key
 from federec.runtimes.flower.vault import Lock, Vault, lock_of
 
@@ -66,46 +64,6 @@ class Head:
                 f"keeps the one before it only; start a new run"
             )
         return self.round if round_ > self.round else self.before
-
-
-@dataclass(frozen=True)
-class History:
-    """One user's interactions in the order they were recorded."""
-
-    items: NDArray[np.int32]
-    times: NDArray[np.float64]
-    """NaN where unknown."""
-    ratings: NDArray[np.float32]
-    """NaN where there is none."""
-    forgets: int = 0
-    """How often something was erased."""
-
-    @staticmethod
-    def empty() -> History:
-        return History(np.zeros(0, np.int32), np.zeros(0, np.float64), np.zeros(0, np.float32))
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def plus(self, item: int, time: float, rating: float) -> History:
-        """An item that is there already moves to the end."""
-        old = self.without(item)
-        values = np.append(old.items, np.int32(item)), np.append(old.times, time)
-        return replace(self, items=values[0], times=values[1], ratings=np.append(old.ratings, np.float32(rating)))
-
-    def without(self, item: int) -> History:
-        keep = self.items != item
-        return replace(self, items=self.items[keep], times=self.times[keep], ratings=self.ratings[keep])
-
-    def dump(self) -> bytes:
-        return save(
-            {"items": self.items, "times": self.times, "ratings": self.ratings, "forgets": np.array(self.forgets)}
-        )
-
-    @staticmethod
-    def of(value: bytes) -> History:
-        parts = load(value)
-        return History(parts["items"], parts["times"], parts["ratings"], int(parts["forgets"]))
 
 
 class DeviceStore:
@@ -156,12 +114,12 @@ class DeviceStore:
 
     # What users did
 
-    @cached_property
+    @property
     def slots(self) -> Tensor:
-        """[C] each user's number in the federation's random streams: all that the server knows of who a user is."""
+        """[C] each user's number in the federation's random streams."""
         import torch
 
-        return torch.tensor(self._slots, dtype=torch.int64)
+        return torch.tensor(self._slots)
 
     def user(self, label: str | None = None) -> int:
         """The local number of a user; where there is only one it need not be said which."""
