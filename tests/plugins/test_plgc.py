@@ -16,7 +16,7 @@ from federec.federation.views import score_own
 from federec.methods.fedmf import FedMF
 from federec.methods.pfedrec import PFedRec
 from federec.plugins.base import plug
-from federec.plugins.plgc import PLGC, _redundancy, _speed
+from federec.plugins.plgc import PLGC, _speed
 from federec.plugins.registry import build
 from federec.runtimes.trainers import trainer
 
@@ -87,18 +87,6 @@ def test_speed_worked_by_hand():
     """Features (1, 0), (2, 0); residuals 1/2, -1: r'Kr = (1/2 - 2)^2 + (-1/2)^2 = 5/2, tr K = 2 + 5 = 7."""
     features, residual = torch.tensor([[[1.0, 0.0], [2.0, 0.0]]]), torch.tensor([[0.5, -1.0]])
     assert _speed(features, residual, torch.ones(1, 2)).item() == pytest.approx(2.5 / 7)
-
-
-def test_redundancy_worked_by_hand():
-    """Four items. Dimensions (1, 1, -1, -1) and (1, -1, 1, -1) do not depend on each other; twice the first do."""
-    first, second = [1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]
-    apart, alike = (torch.tensor([[first, other]]).mT for other in (second, first))
-    once = torch.ones(1, 4)
-    assert _redundancy(3 * apart + 1, apart, once, 0.5).item() == pytest.approx(0, abs=1e-5)
-    assert _redundancy(alike, alike, once, 0.5).item() == pytest.approx(0.5 * 2, abs=1e-5)
-    assert _redundancy(-apart, apart, once, 0.5).item() == pytest.approx(2 * 4, abs=1e-4)
-    doubled = apart[:, [0, 1, 2, 3, 3]]  # the last item twice, counted once
-    assert _redundancy(doubled, doubled, torch.tensor([[1, 1, 1, 0.5, 0.5]]), 0.5).item() == pytest.approx(0, abs=1e-5)
 
 
 def test_with_no_weight_on_its_own_rows_a_device_has_nothing_to_send(random_split):

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import SERVER, Param, Params
+from federec.cohort.redundancy import redundancy
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod
 from federec.plugins.base import Plugin
@@ -105,7 +106,7 @@ class PLGC(Plugin):
         if not self.beta:
             return loss
         once = _once(step)
-        return loss + self.beta * sum(_redundancy(p[n], p[n + SERVER], once, self.gamma) for n in self.tables())
+        return loss + self.beta * sum(redundancy(p[n], p[n + SERVER], once, self.gamma) for n in self.tables())
 
 
 def _speed(features: Tensor, residual: Tensor, samples: Tensor) -> Tensor:
@@ -117,20 +118,7 @@ def _speed(features: Tensor, residual: Tensor, samples: Tensor) -> Tensor:
 def _once(step: Step) -> Tensor:
     """[A, B] weights that count each distinct item of a device's batch once."""
     real = (step.weight > 0).float()
+    if step.distinct:
+        return real
     times = real.new_zeros(len(step.cohort.rows)).scatter_add_(0, step.slots.flatten(), real.flatten())
     return real / times[step.slots].clamp_(min=1)
-
-
-def _redundancy(local: Tensor, server: Tensor, once: Tensor, gamma: float) -> Tensor:
-    """How far the dimensions of local and server rows are from going together one by one, on each device."""
-    share = (once / once.sum(1, keepdim=True))[:, :, None]
-    local, server = (_standard(rows, share) for rows in (local, server))
-    correlation = (local * share).mT @ server
-    own = correlation.diagonal(dim1=1, dim2=2)
-    return (1 - own).square().sum(1) + gamma * (correlation.square().sum((1, 2)) - own.square().sum(1))
-
-
-def _standard(rows: Tensor, share: Tensor) -> Tensor:
-    """Each dimension with mean 0 and variance 1 over the items."""
-    rows = rows - (rows * share).sum(1, keepdim=True)
-    return rows / ((rows.square() * share).sum(1, keepdim=True) + 1e-6).sqrt()
