@@ -48,8 +48,8 @@ def check(
     sender: object, facts: object, tensors: object, expected: Expected, answered: Collection[object]
 ) -> Rejection | None:
     """Why the update of a sender is refused, None where it is as expected. `answered` are the senders whose update of
-    this round was taken in. Facts are run, round, catalogue and number of devices; tensors are `ids`, `rows:NAME` and
-    `layers:NAME`. Never raises, whatever it is given."""
+    this round was taken in. Facts are run, round, catalogue, number of devices, and sums of metrics over them with how
+    many were summed; tensors are `ids`, `rows:NAME` and `layers:NAME`. Never raises, whatever it is given."""
     try:
         if not isinstance(facts, Mapping) or not isinstance(tensors, Mapping):
             return Rejection("malformed", "it holds no facts or no tensors")
@@ -78,7 +78,16 @@ def _faults(
         yield Rejection("catalogue", f"it has {catalogue}, not {expected.catalogue}"[:200])
     if not 1 <= devices <= expected.devices:
         yield Rejection("malformed", f"it speaks for {devices} devices, not for 1 to {expected.devices}")
+    yield from _sum_faults(facts.get("sums", {}), devices)
     yield from _tensor_faults(tensors, devices, expected)
+
+
+def _sum_faults(sums: Mapping[str, tuple[float, int]], devices: int) -> Iterator[Rejection]:
+    for name, (total, count) in sums.items():
+        if not math.isfinite(total):
+            yield Rejection("non-finite", f"its sum of '{name}' is no number"[:200])
+        elif count < 0 or (name.startswith(("valid ", "test ")) and not 0 <= total <= count + 1e-6 <= devices + 1e-6):
+            yield Rejection("malformed", f"its '{name}' sums up to {total} over {count} of {devices} users"[:200])
 
 
 def _tensor_faults(tensors: Mapping[Any, Any], devices: int, expected: Expected) -> Iterator[Rejection]:

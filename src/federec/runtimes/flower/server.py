@@ -257,7 +257,7 @@ class Server:
 
     def fault(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
         """What is wrong with a device's reply to an order."""
-        facts = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices")}
+        facts = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
         tensors = reply.update.tensors()
         expected = self.expected(order, tensors)
         return check(node, facts, tensors, expected, replies) or self.welcome(node, reply)
