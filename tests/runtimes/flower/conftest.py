@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("flwr", reason="pip install federec[flower]")
 
 from flwr.app import Context, Message, RecordDict
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
 from federec.data.interactions import Interactions
@@ -27,14 +28,15 @@ class Grid:
     def __init__(self, folder, nodes, twist=lambda node, message, reply: reply):
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
         self.folder, self.nodes, self.twist = folder, list(range(nodes)), twist
-        self.replies, self.sent = {}, []
+        self.replies, self.sent, self.contexts = {}, [], {}
 
     def get_node_ids(self):
         return self.nodes
 
     def context(self, node):
         config = {"device": str(self.folder / f"device-{node}"), "key": str(self.folder / f"key-{node}")}
-        return Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+        new = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+        return self.contexts.setdefault(node, new)
 
     def push_messages(self, messages):
         names = []
@@ -43,7 +45,8 @@ class Grid:
             message.metadata.__dict__["_message_id"] = name
             self.sent.append(message)
             node = message.metadata.dst_node_id
-            reply = self.twist(node, message, client.app(message, self.context(node)))
+            copy = message_from_proto(message_to_proto(message))
+            reply = self.twist(node, message, client.app(copy, self.context(node)))
             if reply is not None:
                 self.replies[name] = reply
             names.append(name)

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
+from tests.runtimes.flower.compare import assert_same, shared_after
 
 from federec.cohort.layers import USERS
 from federec.errors import UserError
@@ -29,27 +30,6 @@ def small(name):
     return {key: value for key, value in wanted.items() if key in METHODS[name].model_fields}
 
 
-def shared_after(folder):
-    after = json.loads((folder / "model" / "model.json").read_text())["round"]
-    tensors = load_file(folder / "model" / f"state-{after}.safetensors")
-    return {name: value for name, value in tensors.items() if name.startswith("shared:")}
-
-
-def assert_same(run, reference, metrics=0.001):
-    ours, theirs = (json.loads((folder / "result.json").read_text()) for folder in (run, reference))
-    assert (ours["rounds"], ours["best_round"]) == (theirs["rounds"], theirs["best_round"])
-    for key in ("users", "items", "interactions", "evaluated_users"):
-        assert ours["data"][key] == theirs["data"][key]
-    for part in ("valid", "test"):
-        for kind in ("sampled", "full"):
-            for name, value in ours[part][kind].items():
-                assert value == pytest.approx(theirs[part][kind][name], abs=metrics)
-    ours, theirs = shared_after(run), shared_after(reference)
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert (ours[name] - value).norm() <= 1e-3 * value.norm() + 1e-7
-
-
 @pytest.mark.parametrize("method", FEDERATED)
 def test_a_federation_learns_what_a_local_run_learns(federation, random_split, tmp_path, method):
     data = random_split(users=14, items=40).data
@@ -71,8 +51,6 @@ def test_hiding_rows_changes_nothing_but_bytes(federation, random_split, tmp_pat
 
 
 def received(grid):
-    from safetensors.torch import load
-
     orders = [message for message in grid.sent if message.metadata.message_type == "train"]
     return [load(order.content.array_records["tensors"]["seen"].data) for order in orders]
 

@@ -50,8 +50,17 @@ def query(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Play the round."""
-    return answer(message, context, lambda work: work.train())
+    """Play the round. Under secure aggregation, evaluation comes this way, too."""
+    if message.content.config_records.keys() == {"facts"}:
+        return answer(message, context, lambda work: work.train())
+    from federec.runtimes.flower import secure
+
+    def act(order: Order) -> tuple[Reply, DeviceMethod, int]:
+        with closing(open_store(context)) as store:
+            work = Work(order, store)
+            return work.train() if order.kind == "train" else work.evaluate(), work.method, work.devices.n_items
+
+    return secure.answer(message, context, act)
 
 
 @app.evaluate()
@@ -65,9 +74,7 @@ def answer(message: Message, context: Context, act: Callable[[Work], Reply]) -> 
     text of an error may hold what is private."""
     order = Order.read(message.content)
     try:
-        settings = context.node_config
-        key = Key.file(Path(str(settings["key"])))
-        with closing(DeviceStore.open(Path(str(settings["device"])), key)) as store:
+        with closing(open_store(context)) as store:
             reply = act(Work(order, store))
     except UserError as error:
         log.error("round %d: %s", order.round, error)
@@ -76,6 +83,17 @@ def answer(message: Message, context: Context, act: Callable[[Work], Reply]) -> 
         log.exception("round %d", order.round)
         reply = Reply(order.run, order.round, "", 0, failed="error")
     return Message(reply.pack(), reply_to=message)
+
+
+def open_store(context: Context) -> DeviceStore:
+    """The folder that the SuperNode was started for; of a virtual node in Flower's simulation, its share of the run."""
+    settings = context.node_config
+    if "device" in settings:
+        device, key = Path(str(settings["device"])), Path(str(settings["key"]))
+    else:
+        folder, name = Path(str(context.run_config["folder"])), f"device-{settings['partition-id']}"
+        device, key = folder / "devices" / name, folder / "secrets" / name
+    return DeviceStore.open(device, Key.file(key))
 
 
 class Work:
@@ -141,7 +159,7 @@ class Work:
         those that came."""
         tables = {name: total[name] for name, param in self.method.sends().items() if param.rows and name in total}
         layers = {name: value for name, value in total.items() if name not in tables}
-        if self.channel.rows == "needed":
+        if self.channel.rows == "needed" and not self.channel.secure:
             changed = torch.zeros(self.devices.n_items, dtype=torch.bool)
             for table in tables.values():
                 changed |= (table != 0).any(1)

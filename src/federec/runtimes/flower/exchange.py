@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from flwr.app import Message
@@ -18,6 +18,8 @@ POLL = 0.25
 """Seconds between looks for replies."""
 REST = 2
 """Rounds for which a device that failed, or was late, is left in peace."""
+
+_GRACE = 10.0  # seconds for which Flower keeps a message longer than we wait for its reply
 
 Fault = Callable[[int, Order, Reply, Mapping[int, Reply]], Rejection | None]
 """What is wrong with a device's reply to an order, given those that were taken in before it."""
@@ -40,6 +42,10 @@ class Exchange:
         """Whether a device is left in peace in a round."""
         return self.resting.get(node, 0) > round_
 
+    def forget(self, there: Collection[int]) -> None:
+        """Who went away and comes back starts afresh."""
+        self.resting = {node: round_ for node, round_ in self.resting.items() if node in there}
+
     def ask(self, orders: Mapping[int, Order], fault: Fault) -> dict[int, Reply]:
         """Send orders, all of one kind; the replies that come by the deadline and have no fault."""
         if not orders:
@@ -47,7 +53,7 @@ class Exchange:
         order = next(iter(orders.values()))
         kind, round_ = order.kind, order.round
         messages = [
-            Message(order.pack(), node, kind, group_id=str(round_), ttl=self.settings.deadline)
+            Message(order.pack(), node, kind, group_id=str(round_), ttl=self.settings.deadline + _GRACE)
             for node, order in orders.items()
         ]
         for message in messages:
@@ -79,10 +85,14 @@ class Exchange:
                 time.sleep(POLL)
         for name, node in pending.items():
             self.late[name] = round_, node
-            self.resting[node] = round_ + 1 + REST
-            self.events.add("federec_missing_total")
-            self.events.say("missing", kind=kind, round=round_, device=str(node))
+            self.missed(node, kind, round_)
         return replies
+
+    def missed(self, node: int, kind: str, round_: int) -> None:
+        """Count and log that a reply did not come."""
+        self.resting[node] = round_ + 1 + REST
+        self.events.add("federec_missing_total")
+        self.events.say("missing", kind=kind, round=round_, device=str(node))
 
     def refuse(self, node: int, round_: int, why: Rejection) -> None:
         """Count and log."""
@@ -104,8 +114,10 @@ class Exchange:
         for arrays in message.content.array_records.values():
             for name, array in arrays.items():
                 (folder / f"{self.received:06d}-{name}.safetensors").write_bytes(array.data)
-        for facts in message.content.config_records.values():
-            (folder / f"{self.received:06d}-facts.json").write_text("\n".join(map(str, facts.values())))
+        for place, facts in enumerate(message.content.config_records.values()):
+            values = [value for entry in facts.values() for value in (entry if isinstance(entry, list) else [entry])]
+            data = b"\n".join(value if isinstance(value, bytes) else str(value).encode() for value in values)
+            (folder / f"{self.received:06d}-facts{place or ''}.json").write_bytes(data)
         self.received += 1
 
 

@@ -106,7 +106,8 @@ def _keyring() -> ModuleType:
         import keyring
     except ImportError:
         raise UserError("the key ring needs one more package: pip install keyring") from None
-    return keyring
+    module: ModuleType = keyring
+    return module
 
 
 def _parse(text: str) -> bytes | None:

@@ -6,6 +6,7 @@ enough of them have answered; otherwise it is played again, which those that did
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -31,7 +32,7 @@ from federec.runtimes.flower.events import Events
 from federec.runtimes.flower.exchange import POLL, Exchange
 from federec.runtimes.flower.guard import Expected, Rejection, check
 from federec.runtimes.flower.parameters import Seen
-from federec.runtimes.flower.settings import CATALOGUE, EVENTS, FederationSettings, check_method
+from federec.runtimes.flower.settings import CATALOGUE, EVENTS, FILE, FederationSettings, check_method
 from federec.runtimes.flower.wire import Kind, Order, Reply
 from federec.runtimes.folder import Line, RunFolder
 from federec.runtimes.local import outcome, play_rounds
@@ -59,6 +60,11 @@ def main(grid: Grid, context: Context) -> None:
 def serve(grid: Grid, path: Path, events: Events) -> None:
     """The rounds that are left, and what came out."""
     folder, settings = RunFolder(path), FederationSettings.read(path)
+    lock = (path / FILE).open()
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the process ends
+    except BlockingIOError:
+        raise UserError(f"{path}: another server is at work on it") from None
     config, point = folder.config(), folder.checkpoint()
     history = folder.lines(point.round if point else 0)
     folder.sweep(history, point)
@@ -118,31 +124,31 @@ class Server:
         began, before = time.perf_counter(), dict(self.exchange.bytes)
         self.events.set("federec_round", round_)
         self.grow()
-        replies = self.train(round_)
-        users = sum(reply.devices for reply in replies.values())
+        replies, asked = self.train(round_)
+        users = sum(reply.devices for reply in replies)
         start = self.state.copy() if self.method.view == "own" else None
-        report = settle(self.method, self.state, *added(replies.values(), len(self.catalogue)))
+        report = settle(self.method, self.state, *added(replies, len(self.catalogue)))
         now = time.perf_counter()
         if start is None:
-            orders = {node: self.order("evaluate", round_, self.nodes[node], round_) for node in replies}
-            replies = self.exchange.ask(orders, self.fault)
-        valid, test = ({"sampled": mean_metrics(replies.values(), f"{part} sampled")} for part in ("valid", "test"))
+            orders = {node: self.order("evaluate", round_, self.nodes[node], round_) for node in asked}
+            replies, _ = self.ask(orders)
+        valid, test = ({"sampled": mean_metrics(replies, f"{part} sampled")} for part in ("valid", "test"))
         if valid["sampled"]["hr@10"] >= self.best:
             self.best, self.keep = valid["sampled"]["hr@10"], round_ if start is None else round_ - 1
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
         up, down = ((self.exchange.bytes[way] - before[way]) / users for way in ("up", "down"))
         return Played(start or self.state, valid, test, report.loss, up, down, seconds, report.notes)
 
-    def train(self, round_: int) -> dict[int, Reply]:
-        """The updates of enough devices."""
+    def train(self, round_: int) -> tuple[list[Reply], list[int]]:
+        """The updates of enough devices, and who was asked for them."""
         for _ in range(TRIES):
             chosen = self.chosen(self.gather(round_), round_)
             orders = {node: self.order("train", round_, self.nodes[node], self.keep) for node in chosen}
-            replies = self.exchange.ask(orders, self.fault)
-            self.events.add("federec_updates_total", len(replies))
-            if len(replies) >= self.settings.minimum:
-                return replies
-            self.events.say("again", round=round_, answered=len(replies), minimum=self.settings.minimum)
+            replies, answered = self.ask(orders)
+            self.events.add("federec_updates_total", answered)
+            if answered >= self.settings.minimum:
+                return replies, chosen
+            self.events.say("again", round=round_, answered=answered, minimum=self.settings.minimum)
         least = self.settings.minimum
         raise UserError(
             f"round {round_}: fewer than {least} devices answered, {TRIES} times; go on when they are there"
@@ -153,7 +159,7 @@ class Server:
         seen = self.shared(model.shared, _ALL)
         nodes = self.gather(round_, everyone=True)
         orders = {node: self.order("evaluate", round_, self.nodes[node], self.keep, True, seen) for node in nodes}
-        replies = list(self.exchange.ask(orders, self.fault).values())
+        replies, _ = self.ask(orders)
         told = [reply.sums.get("interactions", (0.0, 0)) for reply in replies]
         self.facts = {
             "name": Path(self.config.data).name,
@@ -194,6 +200,7 @@ class Server:
         while True:
             there = set(self.grid.get_node_ids())
             self.nodes = {node: known for node, known in self.nodes.items() if node in there}
+            self.exchange.forget(there)
             awake = {node for node in there if everyone or not self.exchange.rests(node, round_)}
             if new := sorted(awake - self.nodes.keys()):
                 self.exchange.ask(dict.fromkeys(new, self.order("query", round_)), self.stranger)
@@ -220,6 +227,17 @@ class Server:
         return [nodes[index] for index in select(len(nodes), share, self.config.seed, round_).tolist()]
 
     # What travels
+
+    def ask(self, orders: Mapping[int, Order]) -> tuple[list[Reply], int]:
+        """Replies, and of how many devices; under secure aggregation one, their sum."""
+        if not self.settings.channel.secure or not orders:
+            replies = self.exchange.ask(orders, self.fault)
+            return list(replies.values()), len(replies)
+        from federec.runtimes.flower import secure
+
+        users = {node: known.devices for node, known in self.nodes.items()}
+        total, answered = secure.ask(self.exchange, orders, users, self.method, len(self.catalogue))
+        return [] if total is None else [total], answered
 
     def order(
         self,

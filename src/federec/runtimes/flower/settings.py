@@ -50,6 +50,10 @@ folder = '{folder}'
 CLIENT = "federec.runtimes.flower.client:app"
 
 
+_SECURE = 3
+"""Fewest devices among which one is hidden."""
+
+
 class FederationSettings(Settings):
     """`federation.json`."""
 
@@ -69,6 +73,8 @@ class FederationSettings(Settings):
     """Users that one device may speak for; an update for more is refused."""
     most_norm: PositiveFloat | None = None
     """Largest norm of an update for each user in it; larger ones are refused."""
+    most: PositiveFloat = 8.0
+    """With secure=true: largest value in the mean of a device's users' updates; what is beyond is cut off."""
     channel: ChannelSettings = ChannelSettings()
     """How updates travel."""
     metrics_host: str = "127.0.0.1"
@@ -89,7 +95,10 @@ class FederationSettings(Settings):
         channel = {key: value for key, value in values.items() if key in ChannelSettings.model_fields}
         rest = {key: value for key, value in values.items() if key not in channel}
         try:
-            return FederationSettings(**rest, channel=ChannelSettings(**channel))
+            settings = FederationSettings(**rest, channel=ChannelSettings(**channel))
+            if settings.channel.secure and settings.minimum < _SECURE:
+                raise UserError(f"secure=true hides a device among others: set minimum to {_SECURE} or more")
+            return settings
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])

@@ -30,6 +30,7 @@ from federec.runtimes.flower.store import DeviceStore
 HOST = "127.0.0.1"
 _NAME = "federec"
 _LOADED = (
+    "httpcore",
     "flwr.cli.app",
     "flwr.superlink.cli.flower_superlink",
     "flwr.supernode.cli.flower_supernode",

@@ -48,7 +48,15 @@ class Order:
     @staticmethod
     def read(content: RecordDict) -> Order:
         facts, tensors = _unpack(content)
-        return Order(**facts, seen=Seen.parse(load(tensors["seen"])))
+        return Order.load(facts, tensors["seen"])
+
+    def dump(self) -> tuple[str, bytes]:
+        """Facts and tensors, for records of another make."""
+        return json.dumps(_facts(self)), save(self.seen.tensors())
+
+    @staticmethod
+    def load(facts: dict[str, Any], seen: bytes) -> Order:
+        return Order(**facts, seen=Seen.parse(load(seen)))
 
 
 @dataclass(frozen=True)
@@ -90,12 +98,15 @@ _KINDS = {"run": str, "round": int, "catalogue": str, "devices": int, "failed": 
 
 
 def _pack(message: Order | Reply, **tensors: Params) -> RecordDict:
-    facts = {name: value for name, value in vars(message).items() if not isinstance(value, Tensor | Seen)}
     arrays = {}
     for name, values in tensors.items():
         data = save(values)
         arrays[name] = Array(dtype="uint8", shape=(len(data),), stype="safetensors", data=data)
-    return RecordDict({"tensors": ArrayRecord(arrays), "facts": ConfigRecord({"json": json.dumps(facts)})})
+    return RecordDict({"tensors": ArrayRecord(arrays), "facts": ConfigRecord({"json": json.dumps(_facts(message))})})
+
+
+def _facts(message: Order | Reply) -> dict[str, Any]:
+    return {name: value for name, value in vars(message).items() if not isinstance(value, Tensor | Seen)}
 
 
 def _unpack(content: RecordDict) -> tuple[dict[str, Any], dict[str, bytes]]:
