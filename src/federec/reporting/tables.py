@@ -169,8 +169,8 @@ def _traffic(method: Method) -> tuple[str, str, str]:
 
 
 def _kept(method: Method) -> tuple[str, str]:
-    """Bytes of private parameters, on a device and in a simulation. A run has them two times, now and after the best
-    round; where devices rank with rows of their own, also as they were when the round began."""
+    """Bytes of private parameters, on a device and in a large simulation. That has them once (`runtimes.keeper`); where
+    devices rank with rows of their own, three times while the best round is played again."""
     from federec.cohort.layers import kept_bytes
     from federec.methods.base import DeviceMethod
 
@@ -180,7 +180,7 @@ def _kept(method: Method) -> tuple[str, str]:
     both = [(whole, "B"), (item, "B an item")]
     cells = (
         " + ".join(f"{times * size:,} {unit}" for size, unit in both if size)
-        for times in (1, 3 if method.view == "own" else 2)
+        for times in (1, 3 if method.view == "own" else 1)
     )
     kept, held = (cell or "nothing" for cell in cells)
     return kept, held
