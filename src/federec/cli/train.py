@@ -15,6 +15,7 @@ from federec.errors import UserError
 
 if TYPE_CHECKING:
     from federec.runtimes.config import RunConfig
+    from federec.runtimes.distributed import Group
     from federec.runtimes.folder import RunFolder
     from federec.runtimes.local import OnRound
     from federec.runtimes.run import Run
@@ -69,12 +70,17 @@ def train(
         "k_core": k_core,
     }
     given = {key: value for key, value in given.items() if value is not None}
-    if resume is not None:
-        if given or config is not None or out is not None:
-            raise UserError("--resume continues a run as it was configured; leave out the other options")
-        _resume(resume, quiet)
-    else:
-        _start(_resolve(config, given), out, quiet)
+    if resume is not None and (given or config is not None or out is not None):
+        raise UserError("--resume continues a run as it was configured; leave out the other options")
+    from federec.runtimes.distributed import joined
+
+    with joined() as group:
+        if resume is not None:
+            _resume(resume, quiet, group)
+        else:
+            with group.together():
+                resolved = _resolve(config, given)
+            _start(resolved, out, quiet, group)
 
 
 def _preset(method: str | None, name: str, plugins: list[str]) -> dict[str, Any]:
@@ -114,44 +120,53 @@ def _resolve(config: Path | None, given: dict[str, Any]) -> RunConfig:
     return RunConfig.checked(**(base | given | {"settings": settings}))
 
 
-def _start(config: RunConfig, out: Path | None, quiet: bool) -> None:
+def _start(config: RunConfig, out: Path | None, quiet: bool, group: Group) -> None:
     from federec.runtimes.folder import RunFolder
     from federec.runtimes.local import run
 
-    folder = RunFolder(out or free_folder(config))
-    folder.refuse_other()
+    folder = RunFolder(group.agree(out or free_folder(config)))
 
     def job(on_round: OnRound) -> Run:
-        data = config.load()
-        if data.merged and not quiet:
+        with group.together():
+            if group.first:
+                folder.refuse_other()
+            data = config.load()
+        if data.merged and group.first and not quiet:
             typer.echo(f"{data.name}: merged {data.merged:,} repeated (user, item) rows", err=True)
-        if config.evaluate_users is None and data.n_users * data.n_items > _LONG_RANKING and not quiet:
+        if config.evaluate_users is None and data.n_users * data.n_items > _LONG_RANKING and group.first and not quiet:
             ranking = f"ranking {data.n_items:,} items for {data.n_users:,} users at the end takes long"
             typer.echo(f"{data.name}: {ranking}; --evaluate-users 10000 does it for some", err=True)
-        return run(config.model_copy(update=data.origin), data, folder, on_round)  # its origin has the whole path
+        # Its origin has the whole path.
+        return run(config.model_copy(update=data.origin), data, folder, on_round, group)
 
-    _watch(job, folder, quiet)
+    _watch(job, folder, quiet, group)
 
 
-def _resume(path: Path, quiet: bool) -> None:
+def _resume(path: Path, quiet: bool, group: Group) -> None:
     from federec.runtimes.folder import RunFolder
     from federec.runtimes.local import resume
 
-    _watch(lambda on_round: resume(path, on_round=on_round), RunFolder(path), quiet)
+    _watch(lambda on_round: resume(path, on_round=on_round, group=group), RunFolder(path), quiet, group)
 
 
-def _watch(job: Callable[[OnRound], Run], folder: RunFolder, quiet: bool) -> None:
-    """Run with a progress bar, end with the table; Ctrl-C says how to go on."""
+def _watch(job: Callable[[OnRound], Run], folder: RunFolder, quiet: bool, group: Group) -> None:
+    """Run with a progress bar, end with the table; Ctrl-C or the loss of another process says how to go on."""
     from federec.cli.progress import progress
     from federec.reporting.tables import run_table
+    from federec.runtimes.distributed import Lost
 
+    then = f"continue with: federec train --resume {shlex.quote(str(folder.path))}"
     try:
-        with progress(quiet) as on_round:
+        with progress(quiet or not group.first) as on_round:
             run = job(on_round)
+    except Lost as error:
+        raise Lost(f"{error}; {then}, under torchrun or not") from None
     except KeyboardInterrupt:
-        then = f"continue with: federec train --resume {shlex.quote(str(folder.path))}"
-        typer.echo(f"\nstopped; {then if folder.started else 'nothing was written'}", err=True)
+        if group.first:
+            typer.echo(f"\nstopped; {then if folder.started else 'nothing was written'}", err=True)
         raise typer.Exit(130) from None
+    if not group.first:
+        return
     run_table(run.result)
     typer.echo(f"run    {folder.path}\nreport {folder.path / 'report.html'}")
 

@@ -107,18 +107,29 @@ class RowStore:
         self.ids.view(-1)[at[new]] = index.ids[new].int()
         self.rows.flatten(0, 1)[at] = rows
 
+    def part(self, users: Tensor) -> Params:
+        """What these devices hold: how many rows each (`counts`), their items, ascending (`ids`), and their `rows`."""
+        owner, rank = _ranked(self.held[users])
+        at = self._lie(users[owner], rank)
+        ids = self.ids.view(-1)[at]
+        order = (owner * len(self.start) + ids).argsort()
+        return {"counts": self.held[users], "ids": ids[order], "rows": self.rows.flatten(0, 1)[at[order]]}
+
+    def fill(self, users: Tensor, part: Params) -> None:
+        """These devices hold what `part` told, and nothing else."""
+        self.held[users] = 0
+        owner, _ = _ranked(part["counts"])
+        self.put(users, Rows(len(self.start), part["ids"].long(), owner, owner, None), part["rows"])
+
     def own(self, user: int) -> tuple[Tensor, Tensor]:
         """One device's items, ascending, and their rows."""
-        held = torch.arange(int(self.held[user]), device=self.start.device)
-        at = self._lie(torch.full_like(held, user), held)
-        ids, order = self.ids.view(-1)[at].sort()
-        return ids, self.rows.flatten(0, 1)[at[order]]
+        part = self.part(torch.tensor([user], device=self.place))
+        return part["ids"], part["rows"]
 
     def give(self, user: int, ids: Tensor, rows: Tensor) -> None:
         """One device has these rows, as `own` told them, and no others."""
-        self.held[user] = 0
-        owner = torch.zeros(len(ids), dtype=torch.int64, device=ids.device)
-        self.put(torch.tensor([user], device=ids.device), Rows(len(self.start), ids.long(), owner, owner, None), rows)
+        counts = torch.tensor([len(ids)], device=self.place)
+        self.fill(torch.tensor([user], device=self.place), {"counts": counts, "ids": ids, "rows": rows})
 
     def copy(self) -> RowStore:
         """Another store with the same rows."""

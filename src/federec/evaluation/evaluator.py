@@ -71,6 +71,15 @@ class Sampled:
         """Evaluated users not ranked yet."""
         return self.of.users[~self.seen]
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Ranks so far, 0 for who is missing."""
+        return {"valid": self.valid, "test": self.test}
+
+    def complete(self, tensors: dict[str, Tensor]) -> None:
+        """Take over the ranks of all users."""
+        self.valid, self.test = tensors["valid"], tensors["test"]
+        self.seen.fill_(True)
+
     def metrics(self) -> tuple[Report, Report]:
         """Of validation and of test."""
         light = self.of.light
@@ -108,6 +117,14 @@ class Full:
         known = known.cpu()
         self.valid[known], self.test[known] = ranks.valid.cpu(), ranks.test.cpu()
         self.lists[known] = ranks.lists.cpu()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Ranks and lists so far, 0 for who is missing."""
+        return {"valid": self.valid, "test": self.test, "lists": self.lists}
+
+    def complete(self, tensors: dict[str, Tensor]) -> None:
+        """Take over the ranks and lists of all users."""
+        self.valid, self.test, self.lists = (tensors[name] for name in ("valid", "test", "lists"))
 
     def _train(self, users: Tensor) -> Tensor:
         """Training items of these users, padded with -1."""

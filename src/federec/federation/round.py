@@ -194,7 +194,8 @@ def settle(
     mean.total, figures, counted = sum_([mean.total, figures, {"counts": counts}])
     up, down, devices = counted["counts"].tolist()
     mean.devices = int(devices)
+    heard = max(devices, 1)  # nobody may have been asked
     state.shared = method.server_step(state.shared, mean.values(method.sums), state.server)
     means = {name: float(total / number) for name, (total, number) in figures.items()}
     loss = means.pop(LOSS, None)
-    return RoundReport(loss, up / devices, down / devices, {**means, **method.inspect(state.shared)})
+    return RoundReport(loss, up / heard, down / heard, {**means, **method.inspect(state.shared)})

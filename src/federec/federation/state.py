@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from federec.cohort.layers import ITEMS, Params
 from federec.cohort.optim import Adam
@@ -78,6 +79,22 @@ class State:
             memory[name][tuple(map(slice, value.shape))] = value
         other.server = memory
         return other
+
+    def part(self, users: Tensor) -> Params:
+        """What these devices keep to themselves, flat."""
+        flat = {f"private:{name}": value[users] for name, value in self.private.items()}
+        for name, store in self.stores.items():
+            flat |= {f"store:{name}:{part}": value for part, value in store.part(users).items()}
+        return flat
+
+    def fill(self, users: Tensor, part: Params) -> None:
+        """Take over what another state has of these devices."""
+        for name, value in self.private.items():
+            value[users] = part[f"private:{name}"].to(value)
+        for name, store in self.stores.items():
+            store.fill(
+                users, {kind: part[f"store:{name}:{kind}"].to(store.place) for kind in ("counts", "ids", "rows")}
+            )
 
     def tensors(self) -> Params:
         """Flat, for a file: `shared:NAME`, `private:NAME`, `server:NAME`, `store:NAME:PART`."""

@@ -24,8 +24,9 @@ class Keeper:
     """Stores a run's checkpoints in its folder, if it has one. Interrupted, it stores the rounds that would be lost;
     for that, Ctrl-C waits for the end of the round. A second one does not wait."""
 
-    def __init__(self, folder: RunFolder | None, stored: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: RunFolder | None, stored: int, alone: bool = True) -> None:
+        """`alone`: the state is whole in this process between two rounds, so that it can be stored at once."""
+        self.folder, self.alone = folder, alone
         self.stored = stored
         """Rounds played before the newest state in the folder; 0 where there is none."""
         self.behind = False
@@ -67,7 +68,7 @@ class Keeper:
     def __enter__(self) -> Self:
         # Only the main thread may handle signals; and who handles this one already goes on doing so.
         main = threading.current_thread() is threading.main_thread()
-        self._handles = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        self._handles = self.alone and main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if self._handles:
             signal.signal(signal.SIGINT, self._interrupt)
         return self
@@ -80,5 +81,5 @@ class Keeper:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._handles:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        if kind is KeyboardInterrupt and self.behind and self._between is not None:
+        if kind is KeyboardInterrupt and self.alone and self.behind and self._between is not None:
             self._save(self._between)

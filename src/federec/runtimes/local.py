@@ -1,4 +1,4 @@
-"""The run loop: rounds in this process, checkpoints on the way, the best round looked at closely at the end."""
+"""The run loop: rounds, checkpoints on the way, the best round looked at closely at the end."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from federec.methods.base import Method
 from federec.plugins.registry import build
 from federec.reporting.report import html_report
 from federec.runtimes.config import RunConfig
+from federec.runtimes.distributed import ALONE, Group
 from federec.runtimes.folder import Checkpoint, Line, RunFolder
 from federec.runtimes.keeper import Keeper
 from federec.runtimes.run import Run, data_of, fingerprint, make_trainer, usable
@@ -59,40 +60,51 @@ def train(
     return run(config, data, RunFolder(out) if out is not None else None, on_round)
 
 
-def run(config: RunConfig, data: Interactions, folder: RunFolder | None, on_round: OnRound | None = None) -> Run:
+def run(
+    config: RunConfig,
+    data: Interactions,
+    folder: RunFolder | None,
+    on_round: OnRound | None = None,
+    group: Group = ALONE,
+) -> Run:
     """A new run from its configuration."""
-    split = leave_one_out(data, config.seed)
-    worker = make_trainer(config, split, _place(config))
-    if folder is not None:  # only now, when everything that could refuse to start has started
-        folder.create(config)
-    return _loop(config, split, worker, folder, None, [], on_round)
+    with group.together():
+        split = leave_one_out(data, config.seed)
+        worker = make_trainer(config, split, _place(config, group), group)
+        if folder is not None and group.first:  # only now, when everything that could refuse to start has started
+            folder.create(config)
+    return _loop(config, split, worker, folder, None, [], on_round, group)
 
 
-def resume(path: str | Path, data: Interactions | None = None, on_round: OnRound | None = None) -> Run:
+def resume(
+    path: str | Path, data: Interactions | None = None, on_round: OnRound | None = None, group: Group = ALONE
+) -> Run:
     """Continue an interrupted run; its end is the same as if it had never stopped. Its data is loaded again, unless
     given."""
     folder = RunFolder(path)
-    config = folder.config()
-    if folder.federated:
-        raise UserError(f"{path}: is a federation's; continue it with: federec federation up --resume {path}")
-    if folder.finished:
-        return Run.load(path, data)
-    place = _place(config)
-    point = folder.checkpoint(place)
-    history = folder.lines(point.round if point else 0)
-    split = leave_one_out(data_of(config, point, data), config.seed)
-    worker = make_trainer(config, split, place)
-    if point is not None:
-        worker.state = point.state
-    folder.sweep(history, point)
-    return _loop(config, split, worker, folder, point, history, on_round)
+    with group.together():
+        config = folder.config()
+        if folder.federated:
+            raise UserError(f"{path}: is a federation's; continue it with: federec federation up --resume {path}")
+        if folder.finished:
+            return Run.load(path, data)
+        place = _place(config, group)
+        point = folder.checkpoint(place)
+        history = folder.lines(point.round if point else 0)
+        split = leave_one_out(data_of(config, point, data), config.seed)
+        worker = make_trainer(config, split, place, group)
+        if point is not None:
+            worker.state = point.state
+    if group.first:  # now that all have read it
+        folder.sweep(history, point)
+    return _loop(config, split, worker, folder, point, history, on_round, group)
 
 
-def _place(config: RunConfig) -> str:
+def _place(config: RunConfig, group: Group) -> str:
     """The device to train on, which must be there."""
     if not usable(config.device):
         raise UserError(f"no GPU '{config.device}' is usable here; leave out --device, or see `federec doctor`")
-    return config.device
+    return group.place(config.device)
 
 
 def _loop(
@@ -103,12 +115,13 @@ def _loop(
     point: Checkpoint | None,
     history: list[Line],
     on_round: OnRound | None,
+    group: Group,
 ) -> Run:
     """Rounds from where `point` stands to the end, and what came out."""
-    point = play_rounds(config, fingerprint(split.data), worker, folder, point, history, on_round)
+    point = play_rounds(config, fingerprint(split.data), worker, folder, point, history, on_round, group)
     if point.best is None:
         assert folder is not None
-        point = bring_back(point, worker, folder, config.device)
+        point = bring_back(point, worker, folder, group.place(config.device), group)
     assert point.best is not None
     began = time.perf_counter()
     review = worker.review(point.best, point.best_round)
@@ -123,7 +136,7 @@ def _loop(
         "sha256": data.sha256 or point.data,
     }
     result = outcome(config, facts, point, history, review, reviewing)
-    if folder is not None:
+    if folder is not None and group.first:
         folder.write_result(result, review.ranks, html_report(result, history))
     return Run(config, result, history, point, split.data, review.ranks)
 
@@ -136,25 +149,31 @@ def play_rounds(
     point: Checkpoint | None,
     history: list[Line],
     on_round: OnRound | None,
+    group: Group = ALONE,
 ) -> Checkpoint:
     """Play the rounds that are left, with checkpoints on the way; `data` is a fingerprint of what they learn from."""
     rounds, choose = config.rounds or 0, named_protocol(config.protocol).choose
-    with Keeper(folder, point.round if point else 0) as keeper:
+    kept, stored = folder if group.first else None, point.round if point else 0
+    with Keeper(kept, stored, group.size == 1) as keeper:
         for number in range(point.round + 1 if point else 1, rounds + 1):
             keeper.begin()
             played = worker.play(number)
             value = played.valid["sampled"][choose]
-            due = number == rounds or keeper.due(worker.state)
+            due = number == rounds or group.agree(keeper.due(worker.state))
             if point is None or value >= point.best_valid:  # among equals the later round counts
                 alive = played.model is worker.state  # and changes in the next round
                 after = number if alive else number - 1
-                from_ = keeper.start_of(played.model, after, number if due and alive else keeper.stored)
+                from_ = group.agree(keeper.start_of(played.model, after, number if due and alive else keeper.stored))
                 best = None if from_ is not None else played.model.copy() if alive else played.model
                 point = Checkpoint(number, worker.state, number, value, best, after, data, from_)
+                if best is not None:
+                    group.collect(best)
             else:
                 point = replace(point, round=number, state=worker.state)
             line = _line(number, played)
             history.append(line)
+            if due:
+                group.collect(worker.state)
             keeper.end(line, point, due)
             if on_round is not None:
                 on_round(line, rounds)
@@ -164,7 +183,7 @@ def play_rounds(
     return point
 
 
-def bring_back(point: Checkpoint, worker: Trainer, folder: RunFolder, place: str) -> Checkpoint:
+def bring_back(point: Checkpoint, worker: Trainer, folder: RunFolder, place: str, group: Group = ALONE) -> Checkpoint:
     """The best round's state, which was too large to keep: played again from the newest one stored before it. The
     newest state of all is let go; it has done its work."""
     assert point.best_from is not None
@@ -175,7 +194,9 @@ def bring_back(point: Checkpoint, worker: Trainer, folder: RunFolder, place: str
         for number in range(point.best_from + 1, point.best_after + 1):
             worker.play(number)
     point = replace(point, state=worker.state, best=worker.state, best_from=None)
-    folder.save(point)
+    group.collect(point.state)
+    if group.first:
+        folder.save(point)
     return point
 
 

@@ -18,6 +18,7 @@ from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.reporting.report import html_report
 from federec.runtimes.config import RunConfig
+from federec.runtimes.distributed import ALONE, Group
 from federec.runtimes.folder import Checkpoint, Line, RunFolder
 from federec.runtimes.recommendation import Recommendation, best
 from federec.runtimes.trainers import Trainer, trainer
@@ -120,11 +121,11 @@ def place_to_ask(config: RunConfig) -> str:
     return config.device if usable(config.device) else "cpu"
 
 
-def make_trainer(config: RunConfig, split: Split, place: str) -> Trainer:
+def make_trainer(config: RunConfig, split: Split, place: str, group: Group = ALONE) -> Trainer:
     """The trainer that a configuration asks for."""
     method, rules = config.build(), protocol(config.protocol)
     share = config.participation or method.default_participation
     # Compiling a kernel takes some ten seconds, once: a short run is over before that.
     short = len(split.train) * (config.rounds or 1) * share < _LONG
     engine = "torch" if config.engine == "auto" and short else config.engine
-    return trainer(method, split, rules, config.seed, share, place, engine, config.evaluate_users)
+    return trainer(method, split, rules, config.seed, share, place, engine, config.evaluate_users, group)

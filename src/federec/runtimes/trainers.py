@@ -8,6 +8,7 @@ state it began with - for the final evaluation, and on a device that is asked to
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Protocol
@@ -17,17 +18,19 @@ from torch import Tensor
 
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
+from federec.cohort.layers import Params
 from federec.data.split import Split
 from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
 from federec.federation.fused import FusedRound, fused_round, fused_scores, neighbour_scores, warm_up
-from federec.federation.round import RoundReport, play, select
+from federec.federation.round import RoundReport, Sum, play, select
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
 from federec.methods.base import DeviceMethod, Method, Notes
 from federec.methods.central import CentralMethod
+from federec.runtimes.distributed import ALONE, Group
 
 _USERS = 256  # scored at a time
 _MANY = 1 << 14  # the same for a few items each by a kernel, which holds nothing but these and their scores
@@ -90,13 +93,16 @@ def trainer(
     place: str = "cpu",
     engine: Engine = "torch",
     evaluate_users: int | None = None,
+    group: Group = ALONE,
 ) -> Trainer:
     """The trainer for a kind of method. `evaluate_users`: evaluate so many at most, drawn at random."""
     if isinstance(method, DeviceMethod):
         fused = engine == "fused" or (engine == "auto" and fused_fits(method, split, place))
         if fused and not fused_fits(method, split, place):
             raise UserError(f"'{method.name}' as it is set has no fused engine on {place}; leave out --engine fused")
-        return DeviceTrainer(method, split, protocol, seed, participation, place, fused, evaluate_users)
+        return DeviceTrainer(method, split, protocol, seed, participation, place, fused, evaluate_users, group)
+    if group.size > 1:
+        raise UserError(f"'{method.name}' is trained in one place, on pooled data; run it without torchrun")
     assert isinstance(method, CentralMethod)
     return CentralTrainer(method, split, protocol, seed, place, evaluate_users)
 
@@ -127,7 +133,7 @@ def fused_fits(method: DeviceMethod, split: Split, place: str) -> bool:
 
 
 class DeviceTrainer:
-    """Trains on devices, all simulated in this process."""
+    """Trains on devices, simulated in this process and the others of its group."""
 
     def __init__(
         self,
@@ -139,11 +145,13 @@ class DeviceTrainer:
         place: str,
         fused: bool,
         evaluate_users: int | None,
+        group: Group = ALONE,
     ) -> None:
-        self.fused = fused
+        self.fused, self.group = fused, group
         self.method, self.seed, self.participation = method, seed, participation
         self.devices = Devices.of(split, protocol.close_held_out, place)
         method.check(self.devices)
+        group.deal(self.devices.lengths(torch.arange(len(self.devices), device=place), method.negatives))
         self.evaluator = Evaluator(split, seed, place, evaluate_users)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, place)
         self.place = place
@@ -153,10 +161,14 @@ class DeviceTrainer:
         compiling = self._warm_up()
         began = time.perf_counter()
         before = self.state.copy() if self.method.view == "own" else None
-        ranks, users = self.evaluator.sampled(), self._select(round_)
-        report, evaluating = (self._fused if self.fused else self._stacked)(ranks, users, round_)
+        ranks, chosen = self.evaluator.sampled(), self._select(round_)
+        early = self.method.view == "own" and len(chosen) == len(self.devices)  # all rank before the server's sum
+        playing = self._fused if self.fused else self._stacked
+        report, evaluating = playing(ranks, self.group.mine(chosen), round_, self._adding(chosen, *[ranks] * early))
         now = time.perf_counter()
         self._rank_global(ranks, self.state)
+        if not early:
+            self._sum([], [ranks])
         valid, test = ranks.metrics()
         end = time.perf_counter()
         evaluating += end - now
@@ -173,7 +185,18 @@ class DeviceTrainer:
         self.warm = True
         return {"compile": time.perf_counter() - began}
 
-    def _stacked(self, ranks: Sampled, users: Tensor, round_: int) -> tuple[RoundReport, float]:
+    def _sum(self, values: list[Params], ranks: Sequence[Sampled | Full], idle: bool = False) -> list[Params]:
+        """Over all processes; the rankings, of which each has its own users', are completed on the way."""
+        sums = self.group.sum([*values, *(ranking.tensors() for ranking in ranks)], idle)
+        for ranking, whole in zip(ranks, sums[len(values) :], strict=True):
+            ranking.complete(whole)
+        return sums[: len(values)]
+
+    def _adding(self, chosen: Tensor, *ranks: Sampled) -> Sum:
+        """How a round of the chosen is added up; these rankings go along."""
+        return partial(self._sum, ranks=ranks, idle=self.group.idle(chosen))
+
+    def _stacked(self, ranks: Sampled, users: Tensor, round_: int, sum_: Sum) -> tuple[RoundReport, float]:
         """Play a round in stacked cohorts; who ranks with rows tuned in it is ranked on the way, in so many seconds."""
         evaluating = 0.0
 
@@ -184,16 +207,16 @@ class DeviceTrainer:
             evaluating += time.perf_counter() - now
 
         watch = observe if self.method.view == "own" else _ignore
-        return play(self.method, self.state, self.devices, users, self.seed, round_, watch), evaluating
+        return play(self.method, self.state, self.devices, users, self.seed, round_, watch, sum_=sum_), evaluating
 
-    def _fused(self, ranks: Sampled, users: Tensor, round_: int) -> tuple[RoundReport, float]:
+    def _fused(self, ranks: Sampled, users: Tensor, round_: int, sum_: Sum) -> tuple[RoundReport, float]:
         """The same in one pass of a kernel, which scores as it goes."""
         playing = fused_round(self.method, self.state, self.devices, self.seed, round_)
         ranked = self._evaluated(users) & (self.method.view == "own")
         for some in users[ranked].split(_MANY):
             ranks.add(some, partial(playing.play, some))
         _unasked(playing, users[~ranked])
-        return playing.finish(), 0.0
+        return playing.finish(sum_), 0.0
 
     def _evaluated(self, users: Tensor) -> Tensor:
         """Whose ranks count."""
@@ -201,7 +224,7 @@ class DeviceTrainer:
 
     def _rank_global(self, ranks: Sampled, state: State) -> None:
         """Rank with the server's rows whoever is not ranked yet."""
-        for users in ranks.missing().split(_MANY if self.fused else _USERS):
+        for users in self.group.mine(ranks.missing()).split(_MANY if self.fused else _USERS):
             ranks.add(users, partial(self._score, state, users))
 
     def _score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
@@ -222,10 +245,11 @@ class DeviceTrainer:
         if method.view == "own":
             views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
             (self._review_fused if self.fused else self._review_stacked)(state, round_, sampled, full, views["random"])
-        for users in sampled.missing().split(_USERS):
+        for users in self.group.mine(sampled.missing()).split(_USERS):
             full.add(users, partial(self._score, state, users))
         for ranks in views.values():
             self._rank_global(ranks, state)
+        self._sum([], [full, *views.values()])
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
         return _review(sampled, full, compared if method.view == "own" else {})
 
@@ -238,20 +262,23 @@ class DeviceTrainer:
                 ranks.add(cohort.users, partial(score_own, self.method, cohort, state))
             random.add(cohort.users, partial(neighbour.score, self.method, cohort, state))
 
-        play(self.method, state, self.devices, self._select(round_), self.seed, round_, observe)
+        chosen = self._select(round_)
+        mine, sum_ = self.group.mine(chosen), self._adding(chosen)
+        play(self.method, state, self.devices, mine, self.seed, round_, observe, sum_=sum_)
 
     def _review_fused(self, state: State, round_: int, sampled: Sampled, full: Full, random: Sampled) -> None:
         """The same by a kernel. It plays the round twice: only when everybody has learned is it known by what weights a
         device's rows are to be judged for its neighbour."""
-        before, users = state.copy(), self._select(round_)
+        before, chosen = state.copy(), self._select(round_)
         playing = fused_round(self.method, state, self.devices, self.seed, round_)
+        users = self.group.mine(chosen)
         items, ranked = torch.arange(self.devices.n_items), self._evaluated(users)
         for some in users[ranked].split(_USERS):
             scores = playing.play(some, items.expand(len(some), -1))
             for ranks in (sampled, full):
                 ranks.add(some, partial(scores.gather, 1))
         _unasked(playing, users[~ranked])
-        playing.finish()
+        playing.finish(self._adding(chosen))
         again = partial(neighbour_scores, self.method, before, state, self.devices, users[ranked], self.seed, round_)
         random.add(users[ranked], again)
 

@@ -1,0 +1,233 @@
+"""Scale-out: the devices of a run dealt out to several processes, started by torchrun.
+
+    torchrun --nproc-per-node 2 -m federec train ...
+
+Every process has all data and plays the server; it owns a share of the devices, about equal in work, and no private
+parameter of another's. A round is played by each for its own devices, and one all-reduce adds up all that the server
+needs: updates, bytes, losses, the ranks of those who ranked with rows tuned in the round. Ranks made with the server's
+new rows follow in a second, small one. The first process writes the run folder; private parameters come to it for a
+checkpoint alone.
+
+Sums travel as 32-bit floats: what is counted is exact up to 2^24, the rest to about seven digits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NoReturn, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from federec.cohort.layers import Params
+from federec.errors import UserError
+from federec.federation.state import State
+
+PATIENCE = timedelta(minutes=5)
+"""A process that does not answer for so long is lost."""
+
+_CPU = torch.device("cpu")
+
+T = TypeVar("T")
+Facts = dict[str, tuple[tuple[int, ...], torch.dtype]]
+"""Shapes and types of named tensors."""
+
+
+class Lost(UserError):
+    """Another process of the run is gone."""
+
+
+class Group:
+    """The processes of a run. This one is alone: all devices are its own."""
+
+    rank, size = 0, 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes and speaks for the run."""
+        return self.rank == 0
+
+    def place(self, device: str) -> str:
+        """Where this process computes, if the run asks for `device`."""
+        return device
+
+    def deal(self, work: Tensor) -> None:
+        """Deal out the devices, whose expected work is given."""
+
+    def mine(self, users: Tensor) -> Tensor:
+        """Those of the users that this process owns."""
+        return users
+
+    def idle(self, users: Tensor) -> bool:
+        """Whether there is a process that owns none of them."""
+        return False
+
+    def sum(self, values: list[Params], idle: bool = False) -> list[Params]:
+        """Add up over all processes, name by name; where some are idle they may lack names."""
+        return values
+
+    def collect(self, state: State) -> None:
+        """Bring the private parameters of all devices to the first process."""
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is refused in one process is refused in all, in the same words."""
+        yield
+
+    def agree(self, value: T) -> T:
+        """What the first process has."""
+        return value
+
+
+ALONE = Group()
+
+
+class Ranks(Group):
+    """A process among others, as torchrun has numbered them."""
+
+    def __init__(self) -> None:
+        self.rank, self.size, self.local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        self.owner = torch.zeros(0, dtype=torch.int64)
+
+    def place(self, device: str) -> str:
+        if device == "cpu":
+            return device
+        if device != "cuda":
+            raise UserError(f"--device {device} is one GPU for all processes; say --device cuda, each takes its own")
+        if self.local >= torch.cuda.device_count():
+            raise UserError("there are more processes than GPUs; lower torchrun's --nproc-per-node")
+        torch.cuda.set_device(self.local)
+        return f"cuda:{self.local}"
+
+    def deal(self, work: Tensor) -> None:
+        # Heaviest first, to and fro: sums of work stay within one device of each other.
+        order = work.argsort(descending=True, stable=True)
+        place = torch.arange(len(work), device=work.device)
+        seat = place % self.size
+        self.owner = torch.empty_like(order)
+        self.owner[order] = torch.where(place // self.size % 2 == 0, seat, self.size - 1 - seat)
+
+    def mine(self, users: Tensor) -> Tensor:
+        return users[self.owner[users] == self.rank]
+
+    def idle(self, users: Tensor) -> bool:
+        return int(torch.bincount(self.owner[users], minlength=self.size).min()) == 0
+
+    def sum(self, values: list[Params], idle: bool = False) -> list[Params]:
+        place = self.owner.device
+        if idle:
+            values = _completed(values, self.size, place)
+        tensors = [tensor for named in values for _, tensor in sorted(named.items())]
+        flat = torch.cat([tensor.to(place, torch.float32).flatten() for tensor in tensors])
+        with _watched():
+            dist.all_reduce(flat)
+        parts = iter(flat.split([tensor.numel() for tensor in tensors]))
+        return [{name: next(parts).view_as(old).to(old) for name, old in sorted(named.items())} for named in values]
+
+    def collect(self, state: State) -> None:
+        for rank in range(1, self.size):
+            users = (self.owner == rank).nonzero().squeeze(1)
+            if self.rank == rank:
+                _send(state.part(users))
+            elif self.first:
+                state.fill(users, _receive(rank))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        said = None
+        try:
+            yield
+        except UserError as error:
+            said = str(error)
+        everyone: list[str | None] = [None] * self.size
+        with _watched():
+            dist.all_gather_object(everyone, said)
+        for rank, said in enumerate(everyone):
+            if said is not None:
+                raise UserError(f"process {rank}: {said}" if rank else said)
+
+    def agree(self, value: T) -> T:
+        held = [value]
+        with _watched():
+            dist.broadcast_object_list(held)
+        return held[0]
+
+
+@contextmanager
+def joined() -> Iterator[Group]:
+    """The group that this process belongs to: torchrun's, or itself alone. What is refused, the first process says."""
+    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"} <= os.environ.keys():
+        yield ALONE
+        return
+    group = Ranks()
+    signal.signal(signal.SIGTERM, _told_to_stop)  # torchrun ends all where one has ended
+    with _watched():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    try:
+        yield group
+    except UserError as error:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # let all have their say, though torchrun will tell them to stop
+        if group.first or isinstance(error, Lost):
+            raise
+        sys.exit(2)
+    dist.destroy_process_group()  # only where all went well: there is no orderly end with one that is lost
+
+
+def _told_to_stop(*_: Any) -> NoReturn:
+    raise Lost("stopped, because another process of this run has ended")
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    """A process that is gone, or silent for too long, is said to be lost."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = re.sub(r"^\[\S*\] ", "", str(error)).partition(". ")[0]  # gloo begins with a line of its source
+        raise Lost(f"another process of this run is lost ({reason.splitlines()[0][:160]})") from None
+
+
+def _completed(values: list[Params], size: int, place: torch.device) -> list[Params]:
+    """With zeros for what only other processes have."""
+    everyone: list[list[Facts]] = [[]] * size
+    with _watched():
+        dist.all_gather_object(everyone, [_facts(named) for named in values])
+    completed = []
+    for named, same in zip(values, zip(*everyone, strict=True), strict=True):
+        known = {name: fact for facts in same for name, fact in facts.items()}
+        completed.append(_zeros(known, place) | named)
+    return completed
+
+
+def _send(values: Params) -> None:
+    """To the first process."""
+    with _watched():
+        dist.send_object_list([_facts(values)], 0, device=_CPU)
+        for tensor in values.values():
+            dist.send(tensor.to(_CPU).contiguous(), 0)
+
+
+def _receive(rank: int) -> Params:
+    """What a process sends."""
+    facts: list[Facts] = [{}]
+    with _watched():
+        dist.recv_object_list(facts, rank, device=_CPU)
+        values = _zeros(facts[0], _CPU)
+        for tensor in values.values():
+            dist.recv(tensor, rank)
+    return values
+
+
+def _facts(values: Params) -> Facts:
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in values.items()}
+
+
+def _zeros(facts: Facts, place: torch.device) -> Params:
+    return {name: torch.zeros(shape, dtype=kind, device=place) for name, (shape, kind) in facts.items()}
