@@ -188,6 +188,16 @@ def test_the_additive_kernel_plays_the_same_round(devices, settings, users, roun
     close(fused_scores(method, fused, devices, everyone, ask), score_global(method, stacked, everyone, ask), tolerance)
 
 
+def test_an_item_may_be_drawn_a_thousand_times(split_of):
+    """One item is open to the device, which draws it 4 * 298 times."""
+    crowded, one = Devices.of(split_of([np.arange(300)], 301), True), torch.tensor([0])
+    method = FedRAP(**QUIET | {"item_lr": 0.0, "lr": 0.0, "epochs": 1})
+    slow = play(method, State.start(method, 301, 1, 1), crowded, one, 7, 4)
+    playing = fused_round(method, State.start(method, 301, 1, 1), crowded, 7, 4)
+    playing.play(one, one.new_zeros(1, 0))
+    assert playing.finish().loss == pytest.approx(slow.loss, rel=1e-5)
+
+
 def test_devices_stop_when_their_loss_has_settled(devices):
     """A device that stops at once leaves half the losses of one that never does, whatever else is in its cohort."""
     users = torch.arange(len(devices))

@@ -52,9 +52,9 @@ def _step(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: A
         loss += times[i] * max(s, np.float32(0.0))
         for _ in range(times[i]):
             product *= 1.0 + e
-        if product > 1e100:
-            loss += math.log(product)
-            product = 1.0
+            if product > 1e100:
+                loss += math.log(product)
+                product = 1.0
         weight = np.float32(times[i]) * inverse
         error = (p - np.float32(1.0) if positive[row] else p) * weight
         total += error
