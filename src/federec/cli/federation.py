@@ -57,7 +57,7 @@ def up(
     """A whole federation on this machine: a SuperLink and SuperNodes on loopback, stopped when it is over."""
     from federec.reporting.tables import run_table
     from federec.runtimes.flower.catalogue import Catalogue
-    from federec.runtimes.flower.settings import FederationSettings, prepare
+    from federec.runtimes.flower.settings import FederationSettings, check_private, prepare
     from federec.runtimes.flower.up import bring_up, share_out
     from federec.runtimes.folder import RunFolder
 
@@ -73,6 +73,7 @@ def up(
         given = {"method": method, "data": data, "protocol": protocol, "rounds": rounds, "seed": seed}
         config = _config(given, with_, set_)
         settings = FederationSettings.checked(**{"expected": devices} | parse_settings(network or []))
+        check_private(config, settings)
         path = out or free_folder(config)
         interactions = config.load()
         prepare(path, config.model_copy(update=interactions.origin), settings, Catalogue.of(interactions))
@@ -104,11 +105,13 @@ def prepare(
 ) -> None:
     """Make the folder of a real federation's run; start or continue it with `flwr run OUT/app`."""
     from federec.runtimes.flower.catalogue import Catalogue
-    from federec.runtimes.flower.settings import FederationSettings
+    from federec.runtimes.flower.settings import FederationSettings, check_private
     from federec.runtimes.flower.settings import prepare as make
 
     config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_)
-    make(out, config, FederationSettings.checked(**parse_settings(network or [])), Catalogue.read(catalogue))
+    settings = FederationSettings.checked(**parse_settings(network or []))
+    check_private(config, settings)
+    make(out, config, settings, Catalogue.read(catalogue))
     typer.echo(f"start or continue it with: flwr run {shlex.quote(str(out / 'app'))} SUPERLINK")
 
 

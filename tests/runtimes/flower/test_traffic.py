@@ -17,6 +17,7 @@ from tests.runtimes.flower.traffic import Secrets, always, recorded, search
 
 from federec.cohort.draw import Devices, draw
 from federec.cohort.layers import USERS
+from federec.errors import UserError
 from federec.federation.round import cohorts, keep_private, update_of
 from federec.federation.state import State
 from federec.federation.update import Mean
@@ -25,6 +26,7 @@ from federec.methods.registry import METHODS
 from federec.runtimes.config import RunConfig
 from federec.runtimes.flower.keys import Key
 from federec.runtimes.flower.parameters import Seen
+from federec.runtimes.flower.settings import FederationSettings, check_private
 from federec.runtimes.flower.store import DeviceStore
 
 rng = np.random.default_rng(7)
@@ -156,21 +158,30 @@ FEDERATED = [
 ]
 
 
-@pytest.mark.parametrize("name", [name for name in FEDERATED if name != "fedals"])
+@pytest.mark.parametrize("name", FEDERATED)
 def test_a_server_receives_nothing_private(name, small, random_split, federation):
-    """All that reaches the server of a whole run, against all that all devices keep."""
-    data, method = random_split(users=8, items=60, least=9).data, small(name)
-    labels = np.array([f"user-{user}@example.org" for user in range(8)], object)
+    """All that reaches the server of a whole run, against all that all devices keep: phones, of one user each. Methods
+    whose messages tell what a user has are refused without secure aggregation."""
+    data, method = random_split(users=5, items=60, least=9).data, small(name)
+    labels = np.array([f"user-{user}@example.org" for user in range(5)], object)
     data = replace(data, user_ids=labels, times=data.times + 874965758)
-    federated = federation(data, name, nodes=3, rounds=2, settings=method.model_dump(), record=True)
+    federated = federation(data, name, nodes=5, rounds=2, settings=method.model_dump(), record=True)
     federated.serve()
     messages, secrets = recorded(federated.run / "received"), Secrets(items=60)
-    for store in map(federated.store, range(3)):
-        secrets.learn(store, State.start(method, 60, len(store.users), federated.config.seed))
-    assert len(messages) >= 3 * 3
-    assert (len(secrets.labels), len(secrets.histories), len(secrets.times)) == (8, 8, len(data))
+    for store in map(federated.store, range(5)):
+        secrets.learn(store, State.start(method, 60, 1, federated.config.seed))
+    assert len(messages) >= 3 * 5
+    assert (len(secrets.labels), len(secrets.histories), len(secrets.times)) == (5, 5, len(data))
     assert bool(secrets.vectors) == bool(method.private())
-    assert search(messages, secrets) == []
+    found = search(messages, secrets)
+    check_private(federated.config, FederationSettings.checked(secure=True, minimum=9))
+    if not method.sums:
+        assert found == []
+        check_private(federated.config, FederationSettings.checked())
+        return
+    assert any("interactions of user 0 and nothing else" in line for line in found)
+    with pytest.raises(UserError, match=f"'{name}' needs secure aggregation"):
+        check_private(federated.config, FederationSettings.checked())
 
 
 def test_rows_asked_for_round_after_round_give_a_user_away(random_split):

@@ -133,6 +133,13 @@ def check_method(config: RunConfig) -> DeviceMethod:
     return method
 
 
+def check_private(config: RunConfig, settings: FederationSettings) -> None:
+    """Refuse to let messages go as they are where they tell what users have: those of servers that need sums alone."""
+    if check_method(config).sums and not settings.channel.secure:
+        reason = "what one device sends tells which items its users have"
+        raise UserError(f"'{config.method}' needs secure aggregation, since {reason}; add --network secure=true")
+
+
 def prepare(
     path: Path, config: RunConfig, settings: FederationSettings, catalogue: Catalogue, client: str = CLIENT
 ) -> None:
