@@ -22,6 +22,7 @@ from federec.federation.update import Channel, Mean
 from federec.kernels.additive import additive_round, additive_scores
 from federec.kernels.cpu import Histories
 from federec.kernels.linear import Plan, linear_round, linear_scores
+from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, Form, LinearScore
 
@@ -77,6 +78,12 @@ class FusedRound:
         """Run the kernel."""
         raise NotImplementedError(f"{type(self).__name__}.learn")
 
+    def reserve(self, store: RowStore, users: Integers) -> None:
+        """Room in a store for all rows that the users will touch."""
+        chosen, n_items = torch.from_numpy(users), self.devices.n_items
+        drawn = store.held[chosen] + self.devices.lengths(chosen, self.method.negatives)
+        store.reserve(chosen, drawn.clamp(max=n_items))
+
     def change(self) -> Params:
         """The devices' changes of shared item rows, summed."""
         raise NotImplementedError(f"{type(self).__name__}.change")
@@ -98,7 +105,8 @@ class LinearRound(FusedRound):
     def __init__(self, form: LinearScore, *facts: *tuple[DeviceMethod, State, Devices, int, int]) -> None:
         super().__init__(*facts)
         self.form = form
-        self.total = np.zeros((self.threads, *self.state.shared[form.table].shape), np.float32)
+        items = 0 if form.own else self.devices.n_items
+        self.total = np.zeros((self.threads, items, start_of(self.state, form).shape[1]), np.float32)
 
     def learn(self, share: Share) -> None:
         form, method, devices = self.form, self.method, self.devices
@@ -115,18 +123,16 @@ class LinearRound(FusedRound):
             alternate=form.alternate,
             passes=form.passes,
             disjoint=form.disjoint,
+            own=form.own,
         )
-        facts = (
-            plan,
-            histories(devices),
-            quantiles().numpy(),
-            self.state.shared[form.table].numpy(),
-            private(self.state, form),
-        )
+        if form.own:
+            self.reserve(self.state.stores[form.table], share.users)
+        rows, weights = rows_of(self.state, form), private(self.state, form)
+        facts = plan, histories(devices), quantiles().numpy(), *rows, weights
         on_threads(self.threads, lambda t: linear_round(t, self.threads, *facts, *share, self.total[t], self.loss[t]))
 
     def change(self) -> Params:
-        return {self.form.table: torch.from_numpy(self.total.sum(0))}
+        return {} if self.form.own else {self.form.table: torch.from_numpy(self.total.sum(0))}
 
 
 class AdditiveRound(FusedRound):
@@ -145,9 +151,7 @@ class AdditiveRound(FusedRound):
     def learn(self, share: Share) -> None:
         form, method, devices = self.form, self.method, self.devices
         if form.own:
-            store, chosen = self.state.stores[form.own], torch.from_numpy(share.users)
-            drawn = store.held[chosen] + devices.lengths(chosen, method.negatives)
-            store.reserve(chosen, drawn.clamp(max=devices.n_items))
+            self.reserve(self.state.stores[form.own], share.users)
         facts = additive(self.state, form), histories(devices), method.negatives, method.batch, method.epochs
         users = share.users, share.keys, share.sent
         on_threads(
@@ -192,6 +196,9 @@ def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Te
     share = users.numpy(), items.int().contiguous().numpy(), out
     if isinstance(form, AdditiveScore):
         on_threads(threads, lambda t: additive_scores(t, threads, additive(state, form), *share))
+    elif form.own:  # a sum of which one part is missing
+        tables = torch.zeros_like(start_of(state, form)).numpy(), *rows_of(state, form), True, *private(state, form)
+        on_threads(threads, lambda t: additive_scores(t, threads, tables, *share))
     else:
         facts = state.shared[form.table].numpy(), private(state, form)
         on_threads(threads, lambda t: linear_scores(t, threads, *facts, *share))
@@ -227,13 +234,27 @@ def histories(devices: Devices) -> Histories:
     return Histories(*(part.numpy() for part in (devices.ptr, devices.train, devices.closed_ptr, devices.gaps)))
 
 
-def additive(state: State, form: AdditiveScore) -> tuple[NDArray[Any] | bool, ...]:
+def start_of(state: State, form: LinearScore) -> Tensor:
+    """The item rows that devices begin the round with; of private ones those that they began the run with."""
+    return state.stores[form.table].start if form.own else state.shared[form.table]
+
+
+def rows_of(state: State, form: LinearScore) -> tuple[Floats, Pages]:
+    """The same for a kernel, with the store that private rows are kept in, or an empty one."""
+    start = start_of(state, form)
+    return start.numpy(), pages(state.stores[form.table] if form.own else RowStore(start, 0))
+
+
+def pages(store: RowStore) -> Pages:
+    """A store, for a kernel to read and write."""
+    return Pages(*(part.numpy() for part in (store.held, store.pages, store.ids, store.rows)))
+
+
+def additive(state: State, form: AdditiveScore) -> tuple[Any, ...]:
     """What the additive kernels read and write of a state. A table that the form has not is there, but 0."""
-    weights, biases = private(state, form)
     common = state.shared[form.common] if form.common else torch.zeros_like(state.stores[str(form.own)].start)
     store = state.stores[form.own] if form.own else RowStore(torch.zeros_like(common), 0)
-    tables = (part.numpy() for part in (common, store.start, store.held, store.pages, store.ids, store.rows))
-    return *tables, form.own is not None, weights, biases
+    return common.numpy(), store.start.numpy(), pages(store), form.own is not None, *private(state, form)
 
 
 def private(state: State, form: Form) -> tuple[Floats, Floats]:

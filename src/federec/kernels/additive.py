@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from federec.kernels.cpu import DIGIT, draw, jit, kernel, longest, send, shuffled
+from federec.kernels.pages import keep, recall
 
 LR, COMMON_LR, OWN_LR, AWAY, SMALL, SQUARED, WEIGHT_DECAY, STEP_DECAY, TOLERANCE = range(9)
 """Places in `facts`: steps of u and b, of c and of d at the start of the round; weights of the two regularisers, and
@@ -151,11 +152,11 @@ def additive_round(
     """The round of one thread's share of `users`: the first and `every` so many after it. Private weights and rows step
     in place, changes of shared rows are summed into `total` [M, d]. Own rows lie as in `cohort.store`, with room for
     all that a device will touch; without `keeps` there are none, and d is 0."""
-    shared, start, held, pages, page_ids, page_rows, keeps, weights, biases = tables
+    shared, start, store, keeps, weights, biases = tables
     n_items, dim = start.shape
-    page, samples = page_ids.shape[1], longest(histories, users, negatives)
+    samples = longest(histories, users, negatives)
     most = min(samples, n_items)
-    slot_of, place_of = np.full(n_items, -1, np.int32), np.full(n_items, -1, np.int32)
+    slot_of = np.full(n_items, -1, np.int32)
     open_items, ids, positive = np.empty(n_items, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
     items, slots = np.empty(samples, np.int32), np.empty(samples, np.int32)
     c, d, b = np.empty((most, dim), np.float32), np.zeros((most, dim), np.float32), np.empty(1, np.float32)
@@ -178,9 +179,6 @@ def additive_round(
         closed = histories.gaps[histories.closed_ptr[user] : histories.closed_ptr[user + 1]]
         count = draw(positives, closed, n_items, keys[index], negatives, items, open_items)
         stride = count // len(positives)
-        if keeps:
-            for k in range(held[user]):
-                place_of[page_ids[pages[user, k // page], k % page]] = k
         rows = 0
         for sample in range(count):
             item = items[sample]
@@ -191,34 +189,28 @@ def additive_round(
                 slot_of[item], ids[slot], positive[slot] = slot, item, sample % stride == 0
                 c[slot] = shared[item]
                 if keeps:
-                    k = place_of[item]
-                    d[slot] = page_rows[pages[user, k // page], k % page] if k >= 0 else start[item]
+                    d[slot] = start[item]
             slots[sample] = slot
+        if keeps:
+            recall(store, user, slot_of, d)
         b[0] = biases[user]
         own = (c[:rows], d[:rows], weights[user], b)
         _device(*own, slots[:count], positive, keys[index], batch, epochs, facts, loss, room)
         biases[user] = b[0]
         send(ids, c[:rows], shared, total, sent[index])
-        for slot in range(rows):
-            item = ids[slot]
-            slot_of[item] = -1
-            if keeps:
-                k = place_of[item]
-                if k < 0:
-                    k = held[user]
-                    held[user] += 1
-                    page_ids[pages[user, k // page], k % page] = item
-                page_rows[pages[user, k // page], k % page] = d[slot]
         if keeps:
-            for k in range(held[user]):
-                place_of[page_ids[pages[user, k // page], k % page]] = -1
+            keep(store, user, slot_of, ids, d[:rows])
+        else:
+            for slot in range(rows):
+                slot_of[ids[slot]] = -1
 
 
 @kernel
 def additive_scores(first: int, every: int, tables: Any, users: Any, ask: Any, scores: Any) -> None:
     """Scores of the items `ask` [users, K] with the server's rows and each device's own; one thread's share."""
-    shared, start, held, pages, page_ids, page_rows, keeps, weights, biases = tables
+    shared, start, store, keeps, weights, biases = tables
     n_items, dim = start.shape
+    held, pages, page_ids, page_rows = store
     page = page_ids.shape[1]
     place_of = np.full(n_items, -1, np.int32)
     for index in range(first, len(users), every):

@@ -1,6 +1,6 @@
 """The fused round of methods with a linear score, sigma(w_i . v_ij + b_i): PFedRec, FedMF and FedRecon, with or without
-dual personalisation, sharpness-aware steps and noise on what is sent. One device at a time per thread, its rows in
-cache from drawing to sending. The bias b is kept as the last value of w.
+dual personalisation, sharpness-aware steps and noise on what is sent; and PFedRec on each device alone. One device at a
+time per thread, its rows in cache from drawing to sending. The bias b is kept as the last value of w.
 
 Numbers are copied out of arrays before an inner loop writes to another array: only then may the compiler assume that
 they stay as they are, and use the machine's wide registers.
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from federec.kernels.cpu import DIGIT, draw, jit, kernel, laplace, longest, send, shuffled
+from federec.kernels.pages import keep, recall
 
 _FIRST, _STILL = np.int64(0), np.float32(0.0)  # typed: a plain 0 would have functions compiled for it alone
 
@@ -42,6 +43,8 @@ class Plan(NamedTuple):
     """w is rebuilt from 0 in so many passes over the first half of the samples, then v steps; 0: w goes on."""
     disjoint: bool
     """With passes: v steps on the second half of the samples alone."""
+    own: bool
+    """v is private: kept in the store, not sent."""
 
 
 class Room(NamedTuple):
@@ -304,12 +307,13 @@ def _forget(room: Any, held: int) -> None:
 
 @kernel
 def linear_round(
-    first: int, every: int, plan: Any, histories: Any, quantiles: Any, shared: Any, weights: Any,
+    first: int, every: int, plan: Any, histories: Any, quantiles: Any, shared: Any, store: Any, weights: Any,
     users: Any, keys: Any, ask: Any, judges: Any, scores: Any, sent: Any, total: Any, loss: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's share of `users`: the first and `every` so many after it. Private weights (w and b of
     all devices) step in place, changes of rows are summed into `total` [M, d], the items `ask` [users, K] are scored
-    with each device's own rows, by the weights `judges` [users, d + 1] or, where that is empty, its own."""
+    with each device's own rows, by the weights `judges` [users, d + 1] or, where that is empty, its own. Where rows are
+    private, `shared` is the table that all began with, they step in the `store` and nothing is scored or sent."""
     n_items, dim = shared.shape
     room = make_room(n_items, longest(histories, users, plan.negatives), dim, plan.batch)
     for index in range(first, len(users), every):
@@ -318,12 +322,17 @@ def linear_round(
         gaps = histories.gaps[histories.closed_ptr[user] : histories.closed_ptr[user + 1]]
         count = draw(positives, gaps, n_items, key, plan.negatives, room.drawn, room.open_items)
         held = _fetch(room, count, shared)
+        if plan.own:
+            recall(store, user, room.slot_of, room.table)
         w = _with_bias(weights, user, room.w)
         if plan.passes:
             _rebuild(room, key, count, count // len(positives), plan, loss)
         else:
             _fit(room, key, count, count // len(positives), plan, loss)
         _keep(w, weights, user)
+        if plan.own:
+            keep(store, user, room.slot_of, room.ids, room.table[:held])
+            continue
         _score(room, shared, judges[index] if len(judges) else w, ask[index], scores[index])
         if plan.laplace > 0:
             laplace(room.table[:held], room.ids, key, plan.laplace, quantiles)

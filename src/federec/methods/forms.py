@@ -11,7 +11,7 @@ class LinearScore:
     """The score is sigma(w . v + b) and the step is SGD."""
 
     table: str
-    """Shared item rows v."""
+    """Item rows v, shared unless `own`."""
     weight: str
     """Private w."""
     bias: str | None
@@ -32,6 +32,8 @@ class LinearScore:
     """The same of v."""
     laplace: float = 0.0
     """Scale of the noise on what is sent (`plugins.ldp`)."""
+    own: bool = False
+    """v is private: kept from round to round, not sent."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ The item table is private and kept from round to round; nothing is sent.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from federec.cohort.layers import Param
 from federec.methods.base import View
+from federec.methods.forms import Form, LinearScore
 from federec.methods.pfedrec import PFedRec
 
 
@@ -22,8 +24,9 @@ class LocalOnly(PFedRec):
     def shared(self) -> dict[str, Param]:
         return {}
 
-    def fused_form(self, n_items: int) -> None:
-        return None  # its item rows are private
+    def fused_form(self, n_items: int) -> Form | None:
+        form = super().fused_form(n_items)
+        return replace(form, own=True) if isinstance(form, LinearScore) else None
 
     def private(self) -> dict[str, Param]:
         return {**super().shared(), **super().private()}

@@ -36,7 +36,7 @@ class SAM(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if not isinstance(form, LinearScore):
             return None
-        return replace(form, rho=self.rho_private, item_rho=self.rho_shared)
+        return replace(form, rho=self.rho_private, item_rho=self.rho_private if form.own else self.rho_shared)
 
     def gradient(self, step: Step, names: Sequence[str]) -> Params:
         declared = self.shared()
