@@ -16,7 +16,7 @@ import numpy as np
 from federec.evaluation.protocols import PROTOCOLS
 from federec.files import make_folder, write_atomic
 from federec.reproduction.cells import Cell, Row
-from federec.reproduction.grids import Grid
+from federec.reproduction.grids import ABOUT, Grid
 from federec.reproduction.statistics import paired_difference
 
 _COLUMNS = (("paper", "sampled"), ("clean", "sampled"), ("clean", "full"))
@@ -76,7 +76,8 @@ def write_page(grid: Grid, cells: Sequence[Cell], runs: Path, out: Path, command
         if any(key[1] == name for key in found):
             figure = f"{grid.name}-{Path(name).name}.svg"
             write_atomic(out / figure, draw_figure(grid, name, found, known))
-            parts += [f"## {name}\n", _table(grid.rows, name, found, known), f"![{name}]({figure})\n"]
+            about = f"{ABOUT[name]}\n" if name in ABOUT else ""
+            parts += [f"## {name}\n", about, _table(grid.rows, name, found, known), f"![{name}]({figure})\n"]
             parts += [_claims(grid, name, found), _best(grid.rows, name, found)]
             parts += [_missed(grid, name, found, known), _missing(grid.rows, name, found)]
     write_atomic(out / f"{grid.name}.csv", _csv(grid, data, found, known))
