@@ -38,15 +38,15 @@ CONTROLS = tuple(map(_reference, ("popularity", "negative-count", "ease", "ials"
 _ALL_DATA = ("ml-100k", "ml-1m", "lastfm-2k", "amazon-video")
 
 ABOUT = {
-    "lastfm-2k": "PFedRec's file counts tag assignments: the held-out artist often stays in training under another tag. "
-    "Here a (user, artist) pair counts once, so published figures are not comparable.",
+    "lastfm-2k": "PFedRec's file counts tag assignments: the held-out artist often stays in training under another "
+    "tag. Here a (user, artist) pair counts once, so published figures are not comparable.",
     "filmtrust": "This set has no times: which item is held out is drawn at random.",
     "lastfm-listens": "This set has no times: which item is held out is drawn at random.",
 }
 """What a reader must know of a data set."""
 
 _TRIED = {
-    "ncf": "three other steps, mini-batches and first values on ML-100K, worse on validation; larger mini-batches on ML-1M",
+    "ncf": "larger mini-batches and steps on ML-100K, worse on validation",
     "metamf": "eight short runs with other steps of the server, full participation",
     "fedpergnn": "published near chance because the original learns rating values; here it learns to rank",
     "fedrecon": "four step and pass settings, chosen on validation",
