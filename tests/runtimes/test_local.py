@@ -26,6 +26,7 @@ RUNS = {
     "ials": ({"dim": 4}, 3, 1.0),
     "ease": ({"l2": [1.0, 2.0, 3.0]}, 3, 1.0),
     "local-only": ({"dim": 4, "item_lr_factor": 1.0}, 3, 0.5),
+    "local-only-fused": ({"dim": 4, "item_lr_factor": 1.0}, 3, 0.5),
     "negative-count": ({}, 3, 1.0),
     "fedrap": ({"dim": 4, "item_lr": 3.0, "epochs": 2}, 4, 0.6),
     "fedrap-fused": ({"dim": 4, "item_lr": 3.0, "epochs": 2}, 4, 0.6),
@@ -102,6 +103,15 @@ def test_the_contract_of_a_run_folder(tmp_path, data):
     assert result["communication"]["up_bytes_per_device_round"] > 0
     assert {name.split(".")[1] for name in files} == {"json", "safetensors"}
     assert "<h1>pfedrec on small</h1>" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_getting_kernels_ready_is_told_apart(data):
+    run = start("pfedrec-fused", data, None)
+    first, *others = (line["seconds"] for line in run.history)
+    assert first["compile"] > 0 and all(seconds.keys() == {"train", "evaluate"} for seconds in others)
+    spent = run.result["seconds"]
+    assert spent["compile"] == first["compile"]
+    assert spent["total"] == pytest.approx(spent["compile"] + spent["train"] + spent["evaluate"])
 
 
 def test_the_best_round_is_the_last_of_the_best_on_validation(tmp_path, data):
