@@ -172,7 +172,10 @@ def test_everything_that_goes_wrong_with_devices_and_the_server(tmp_path, popula
         for name in NAMES:
             federation.register(name)
             bad = {"silent": str(tmp_path / "asked-silent"), "killed": str(tmp_path / "asked-killed")}
-            node(name, MISBEHAVE=bad.get(name, name if name in MISBEHAVING else ""))
+            if name == "better":  # as on a machine of its own
+                join(federation, tmp_path / name)
+            else:
+                node(name, MISBEHAVE=bad.get(name, name if name in MISBEHAVING else ""))
         federation.run(out)
         follower = follow(out, federation, ("superlink",))
         # Three who have no business here: one with somebody else's key, one with none that is known, one without TLS.
@@ -257,6 +260,30 @@ def test_under_secure_aggregation_the_server_process_receives_sums_alone(tmp_pat
     messages = recorded(out / "received")
     assert len(messages) == 3 + 2 * 3 * 4  # who they are; a round and an evaluation, of four trips each
     assert search(messages, secrets) == []
+
+
+def join(federation, device):
+    command = [sys.executable, "-m", "federec", "federation", "join", f"127.0.0.1:{federation.port}"]
+    options = {"--folder": device, "--key": device.with_suffix(".key"), "--root": federation.home / "tls" / "ca.crt"}
+    options["--auth"] = federation.home / "keys" / device.name
+    words = [word for option, value in options.items() for word in (option, str(value))]
+    federation.start(device.name, *command, *words)
+
+
+@pytest.mark.slow
+def test_flowers_simulation_engine_runs_the_same_client_app_on_100_virtual_nodes(tmp_path):
+    out, data = tmp_path / "run", RunConfig.checked(data=str(write_ratings(tmp_path / "ratings.csv", 200))).load()
+    config = RunConfig.checked(method="pfedrec", settings=SMALL, data="small", rounds=2, seed=4)
+    prepare(out, config, FederationSettings.checked(expected=100, deadline=300.0), Catalogue.of(data))
+    share_out(out, data, 100)
+    with Federation(out) as federation:
+        federation.warm_up()
+        federation.superlink(simulation=True)
+        federation.run(out, "--federation-config", "num-supernodes=100 client-resources-num-cpus=1")
+        assert [*follow(out, federation, ("superlink",))][-1]["event"] == "finished"
+    assert_gone(out)
+    run_locally(config, data, RunFolder(tmp_path / "local"))
+    assert_same(out, tmp_path / "local")
 
 
 def intruders(federation, folder):

@@ -136,14 +136,14 @@ class Federation:
         self.environment["PATH"] = f"{self.scratch / 'bin'}{os.pathsep}{self.environment['PATH']}"
         self.wait(address.exists, 120, "warm")
 
-    def superlink(self) -> None:
-        """The server's end of the network."""
+    def superlink(self, simulation: bool = False) -> None:
+        """The server's end of the network; or, for a simulation, of a network that is only thought of."""
         secure = ["--insecure"]
         if self.tls:
             tls = self.home / "tls"
             parts = {"--ssl-ca-certfile": ROOT, "--ssl-certfile": SERVER, "--ssl-keyfile": SERVER_KEY}
             secure = [word for option, file in parts.items() for word in (option, str(tls / file))]
-        auth = ["--enable-supernode-auth"] if self.auth else []
+        auth = ["--enable-supernode-auth"] if self.auth else ["--simulation"] if simulation else []
         base = ["--host", HOST, "--port", str(self.port), "--database", str(self.home / "flower" / "state.db")]
         self.start("superlink", self.command("flower-superlink"), *base, *secure, *auth)
         self.wait(self.answers, 60, "superlink")
@@ -175,9 +175,9 @@ class Federation:
             **environ,
         )
 
-    def run(self, folder: Path) -> None:
+    def run(self, folder: Path, *extra: str) -> None:
         """Have the SuperLink start the run of a federation's folder."""
-        self.flwr("run", str(folder / APP), _NAME)
+        self.flwr("run", str(folder / APP), _NAME, *extra)
 
     def flwr(self, *arguments: str) -> str:
         """Flower's own command line."""
@@ -213,7 +213,8 @@ def join(superlink: str, device: Path, key: Path, root: Path | None, auth: Path 
         address, folder = Path(scratch) / "warm", Path(scratch) / "bin"
         environ = environment(Path(scratch) / "flower")
         loaded = "flwr.supernode.runtime.run_clientapp", "federec.runtimes.flower.client"
-        server = subprocess.Popen([sys.executable, "-m", "federec.runtimes.flower.warm", str(address), *loaded])
+        command = [sys.executable, "-m", "federec.runtimes.flower.warm", str(address), *loaded]
+        server = subprocess.Popen(command, env=environ, preexec_fn=_die_with_parent)
         warm.stand_ins(folder, address, ("flwr-clientapp",))
         secure = ["--root-certificates", str(root)] if root else ["--insecure"] if insecure else []
         proof = ["--auth-supernode-private-key", str(auth)] if auth else []
@@ -226,6 +227,7 @@ def join(superlink: str, device: Path, key: Path, root: Path | None, auth: Path 
                 *proof,
             ],
             env=environ | {"PATH": f"{folder}{os.pathsep}{environ['PATH']}"},
+            preexec_fn=_die_with_parent,
         )
         processes = server, node
         for number in (signal.SIGINT, signal.SIGTERM):
