@@ -76,6 +76,8 @@ def up(
         check_private(config, settings)
         path = out or free_folder(config)
         interactions = config.load()
+        if not 1 <= devices <= (users := interactions.n_users):
+            raise UserError(f"--devices {devices}: '{data}' has {users:,} users, and a device hosts one or more")
         prepare(path, config.model_copy(update=interactions.origin), settings, Catalogue.of(interactions))
         share_out(path, interactions, devices)
     try:

@@ -155,7 +155,7 @@ def test_everything_that_goes_wrong_with_devices_and_the_server(tmp_path, popula
     data, shares = population
     config = RunConfig.checked(method="pfedrec", settings=SMALL, data="small", rounds=4, seed=9)
     out = tmp_path / "run"
-    settings = FederationSettings.checked(expected=len(NAMES) - 1, minimum=2, deadline=20.0, most_norm=1e6, record=True)
+    settings = FederationSettings.checked(expected=len(NAMES) - 1, minimum=2, deadline=40.0, most_norm=1e6, record=True)
     prepare(out, config, settings, Catalogue.of(data), client="tests.runtimes.flower.misbehave:app")
     vault = tmp_path / "damaged" / "device.db"
     vault.write_bytes(vault.read_bytes()[:2000] + bytes(3000) + vault.read_bytes()[5000:])

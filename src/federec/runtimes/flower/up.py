@@ -246,8 +246,6 @@ def node_config(device: Path, key: Path) -> str:
 
 def share_out(path: Path, data: Interactions, devices: int) -> None:
     """A device folder for every share of a data set's users, and its key: `devices/device-0`, `secrets/device-0`."""
-    if not 1 <= devices <= data.n_users:
-        raise UserError(f"--devices {devices}: '{data.name}' has {data.n_users:,} users, a device hosts one or more")
     make_folder(path / "devices")
     for number in range(devices):
         key = Key.new_file(path / "secrets" / f"device-{number}")
