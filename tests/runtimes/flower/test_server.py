@@ -158,6 +158,20 @@ def test_a_round_with_too_few_devices_is_played_again_from_the_same_state(federa
     assert_same(federated.run, tmp_path / "local")
 
 
+def test_devices_that_were_late_are_asked_again_where_too_few_are_left(federation, random_split):
+    lost = []
+
+    def twist(node, message, reply):
+        if message.metadata.message_type == "query" and len(lost) < 3:
+            lost.append(node)
+            return None
+        return reply
+
+    federated = federation(random_split().data, settings=small("pfedrec"), twist=twist, deadline=0.3, minimum=3)
+    assert federated.serve()["rounds"] == 3
+    assert sorted(lost) == [0, 1, 2]
+
+
 def test_a_server_gives_up_when_devices_stay_away(federation, random_split):
     federated = federation(random_split().data, nodes=2, minimum=3, deadline=0.2, patience=0.4)
     with pytest.raises(UserError, match=r"round 1: 2 devices after 0.4 s, 3 are needed"):

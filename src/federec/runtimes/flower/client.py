@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from federec.cohort.cohort import Cohort
-from federec.cohort.draw import draw
+from federec.cohort.draw import Devices, draw
 from federec.cohort.layers import Params
 from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Sampled
@@ -109,9 +109,10 @@ class Work:
         self.method: DeviceMethod = method
         self.channel = ChannelSettings(**order.channel)
         seed = self.config.seed
-        self.devices = store.devices(seed, protocol(self.config.protocol).close_held_out)
+        split = store.split(seed)
+        self.devices = Devices.of(split, protocol(self.config.protocol).close_held_out)
         method.check(self.devices)
-        self.evaluator = Evaluator(store.split(seed), seed)
+        self.evaluator = Evaluator(split, seed)
         self.users = self.devices.ptr.diff().nonzero().flatten()  # who has nothing yet cannot learn
 
     def reply(self, next_round: int, **values: Any) -> Reply:

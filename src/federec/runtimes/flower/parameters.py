@@ -37,7 +37,7 @@ def put(state: State, user: int, taken: bytes) -> None:
     own = load(taken)
     wanted = {f"private:{name}" for name in state.private}
     wanted |= {f"{part}:{name}" for name in state.stores for part in ("ids", "rows")}
-    if own.keys() != wanted or any(v.shape != own[f"private:{n}"].shape for n, (v, *_) in state.private.items()):
+    if own.keys() != wanted or any(v.shape[1:] != own[f"private:{n}"].shape for n, v in state.private.items()):
         raise UserError("the run's method or its settings have changed under the same name; start a new run")
     for name, value in state.private.items():
         value[user] = own[f"private:{name}"]

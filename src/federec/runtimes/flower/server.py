@@ -211,6 +211,7 @@ class Server:
             wanted = max(settings.minimum, settings.expected if first and waited < settings.deadline else 1)
             if len(ready) >= wanted:
                 return ready
+            everyone = everyone or len(ready) < settings.minimum  # then nobody is left in peace
             if not said:
                 self.events.say("waiting", round=round_, devices=len(ready), wanted=wanted)
                 said = True
