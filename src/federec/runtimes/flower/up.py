@@ -29,15 +29,17 @@ from federec.runtimes.flower.store import DeviceStore
 
 HOST = "127.0.0.1"
 _NAME = "federec"
-_LOADED = (
+_DEVICE = (
     "httpcore",
-    "flwr.cli.app",
-    "flwr.superlink.cli.flower_superlink",
     "flwr.supernode.cli.flower_supernode",
     "flwr.supercore.cli.flower_superexec",
-    "flwr.superlink.runtime.run_serverapp",
     "flwr.supernode.runtime.run_clientapp",
     "federec.runtimes.flower.client",
+)
+_SERVER = (
+    "flwr.cli.app",
+    "flwr.superlink.cli.flower_superlink",
+    "flwr.superlink.runtime.run_serverapp",
     "federec.runtimes.flower.server",
 )
 
@@ -131,7 +133,7 @@ class Federation:
     def warm_up(self) -> None:
         """Have Flower's commands start from a process that has loaded everything."""
         address = self.scratch / "warm"
-        self.start("warm", sys.executable, "-m", "federec.runtimes.flower.warm", str(address), *_LOADED)
+        self.start("warm", sys.executable, "-m", "federec.runtimes.flower.warm", str(address), *_DEVICE, *_SERVER)
         warm.stand_ins(self.scratch / "bin", address)
         self.environment["PATH"] = f"{self.scratch / 'bin'}{os.pathsep}{self.environment['PATH']}"
         self.wait(address.exists, 120, "warm")
@@ -206,37 +208,29 @@ class Federation:
 
 
 def join(superlink: str, device: Path, key: Path, root: Path | None, auth: Path | None, insecure: bool) -> int:
-    """A SuperNode for a device folder, until it ends or is stopped; its exit code. Messages to the device are answered
-    by forks of a process that has loaded everything already."""
+    """A SuperNode for a device folder, until it ends or is stopped; its exit code. All its processes are forks of this
+    one, and so share the memory that loading everything takes."""
     DeviceStore.open(device, Key.file(key)).close()
     with tempfile.TemporaryDirectory(prefix="federec-") as scratch:
         address, folder = Path(scratch) / "warm", Path(scratch) / "bin"
         environ = environment(Path(scratch) / "flower")
-        loaded = "flwr.supernode.runtime.run_clientapp", "federec.runtimes.flower.client"
-        command = [sys.executable, "-m", "federec.runtimes.flower.warm", str(address), *loaded]
-        server = subprocess.Popen(command, env=environ, preexec_fn=_die_with_parent)
-        warm.stand_ins(folder, address, ("flwr-clientapp",))
+        warm.stand_ins(folder, address, ("flower-supernode", "flower-superexec", "flwr-clientapp"))
         secure = ["--root-certificates", str(root)] if root else ["--insecure"] if insecure else []
         proof = ["--auth-supernode-private-key", str(auth)] if auth else []
-        node = subprocess.Popen(
-            [
-                str(Path(sys.executable).with_name("flower-supernode")),
-                *("--superlink", superlink, "--host", HOST, "--port", str(free_port())),
-                *("--node-config", node_config(device, key)),
-                *secure,
-                *proof,
-            ],
-            env=environ | {"PATH": f"{folder}{os.pathsep}{environ['PATH']}"},
-            preexec_fn=_die_with_parent,
-        )
-        processes = server, node
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: node.terminate())
-        while not any(process.poll() is not None for process in processes):
-            time.sleep(0.5)
-        for process in processes:
-            process.terminate()
-        return node.wait()
+        place = "--superlink", superlink, "--host", HOST, "--port", str(free_port())
+        command = [str(folder / "flower-supernode"), *place, "--node-config", node_config(device, key), *secure, *proof]
+        nodes: list[subprocess.Popen[bytes]] = []
+
+        def start() -> Callable[[], bool]:
+            path = f"{folder}{os.pathsep}{environ['PATH']}"
+            node = subprocess.Popen(command, env=environ | {"PATH": path}, preexec_fn=_die_with_parent)
+            nodes.append(node)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: node.terminate())
+            return lambda: node.poll() is None
+
+        warm.serve(address, _DEVICE, start)
+        return nodes[0].wait()
 
 
 def node_config(device: Path, key: Path) -> str:

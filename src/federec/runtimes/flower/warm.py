@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -44,33 +45,43 @@ def stand_ins(folder: Path, address: Path, commands: tuple[str, ...] = COMMANDS)
         path.chmod(0o700)
 
 
-def serve(address: Path, modules: list[str]) -> None:
-    """Answer stand-ins until the process that started this one has gone."""
+def serve(address: Path, modules: Iterable[str], start: Callable[[], Callable[[], bool]]) -> None:
+    """Load everything, be there at `address`, `start` what needs that, and answer stand-ins for as long as it says."""
     for module in modules:
         importlib.import_module(module)
-    parent = os.getppid()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks leave nothing to be waited for
+    forks: set[int] = set()
     with socket.socket(socket.AF_UNIX) as server:
         part = address.with_suffix(".part")
         server.bind(str(part))
         part.chmod(0o600)
-        part.replace(address)  # there only once it answers
         server.listen(64)
-        server.settimeout(1.0)
-        while os.getppid() == parent:
+        server.settimeout(0.5)
+        part.replace(address)  # there only once it answers
+        needed = start()
+        while needed():
+            forks = {fork for fork in forks if not os.waitpid(fork, os.WNOHANG)[0]}
             try:
                 asker, _ = server.accept()
             except TimeoutError:
                 continue
-            if not os.fork():
+            if fork := os.fork():
+                forks.add(fork)
+                asker.close()
+            else:
                 server.close()
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os._exit(_run(asker))
-            asker.close()
+
+
+def with_parent() -> Callable[[], bool]:
+    """For as long as the process lives that started this one."""
+    parent = os.getppid()
+    return lambda: os.getppid() == parent
 
 
 def _run(asker: socket.socket) -> int:
     """In a fork: become the command that was asked for."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     asker.setblocking(True)
     size, files, _, _ = socket.recv_fds(asker, 8, 3)
     ask = b""
@@ -107,4 +118,4 @@ def _follow(asker: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), sys.argv[2:])
+    serve(Path(sys.argv[1]), sys.argv[2:], with_parent)
