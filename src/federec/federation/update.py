@@ -55,20 +55,14 @@ class Channel:
 
     def sent(self, update: Update) -> Tensor:
         """Bytes of each device's message, [C]."""
-        full = self.fetched(update)
-        every = [*update.rows.values(), *update.layers.values()]
-        if all(int(values.count_nonzero()) == values.numel() for values in every):  # the common case, quickly told
-            return full
         width = sum(rows.shape[1] for rows in update.rows.values())
         owner = torch.repeat_interleave(torch.arange(len(update), device=update.counts.device), update.counts)
-        filled = torch.zeros_like(update.ids)
-        for rows in update.rows.values():
-            filled += rows.count_nonzero(1)
+        filled = sum((_filled(rows) for rows in update.rows.values()), torch.zeros_like(update.ids))
         kept, values = (torch.zeros_like(update.counts).scatter_add_(0, owner, x) for x in (filled.sign(), filled))
         size = self.changes_bytes(kept, values, width)
         for layer in update.layers.values():
             whole = layer[0].numel() * VALUE_BYTES
-            size = size + (layer.flatten(1).count_nonzero(1) * VALUE_BYTES + _bits(layer[0].numel())).clamp(max=whole)
+            size = size + (_filled(layer) * VALUE_BYTES + _bits(layer[0].numel())).clamp(max=whole)
         return size
 
     def fetched(self, update: Update) -> Tensor:
@@ -85,6 +79,14 @@ class Channel:
     def rows_bytes(self, counts: Tensor, width: int) -> Tensor:
         """Bytes of so many rows, with their items' codes or as a whole table."""
         return (counts * (ID_BYTES + VALUE_BYTES * width)).clamp(max=self.n_items * width * VALUE_BYTES)
+
+
+def _filled(values: Tensor) -> Tensor:
+    """How many values of each row are not zero."""
+    rows = values.flatten(1)
+    if int(rows.count_nonzero()) == rows.numel():  # the common case, told several times as quickly
+        return torch.full((len(rows),), rows.shape[1], device=rows.device)
+    return rows.count_nonzero(1)
 
 
 def _bits(values: int) -> int:
