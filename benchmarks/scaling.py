@@ -1,8 +1,10 @@
 """Strong scaling: the same run in 1, 2, ... processes under torchrun, one thread each.
 
     python benchmarks/scaling.py [--processes 1 2] [--data ml-1m] [--method pfedrec] [--engine fused] [--rounds 20]
+                                 [--page]
 
 A round lasts as long as its slowest process. With more processes than idle cores the table says little.
+With `--page` the section of docs/benchmarks.md is written too.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
+
+from page import put, table
 
 
 def measure(asked: argparse.Namespace, processes: int) -> float:
@@ -37,15 +41,20 @@ def main() -> None:
     parser.add_argument("--method", default="pfedrec")
     parser.add_argument("--engine", default="fused")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
-    print(f"{asked.method} on {asked.data}, {asked.engine} engine, {os.cpu_count()} cores")
-    print(f"{'processes':>9} {'s/round':>9} {'speed-up':>9} {'efficiency':>11}")
-    first = 0.0
+    title = f"{asked.method} on {asked.data}, {asked.engine} engine, {os.cpu_count()} cores."
+    first, rows = 0.0, []
     for processes in asked.processes:
         seconds = measure(asked, processes)
         first = first or seconds * processes
         speed_up = first / seconds
-        print(f"{processes:>9} {seconds:9.4f} {speed_up:9.2f} {speed_up / processes:11.0%}", flush=True)
+        rows.append([str(processes), f"{seconds:.4f}", f"{speed_up:.2f}", f"{speed_up / processes:.0%}"])
+        print(*rows[-1], flush=True)
+    text = f"{title}\n\n{table(['processes', 's a round', 'speed-up', 'efficiency'], rows)}"
+    print(f"\n{text}")
+    if asked.page:
+        put("scaling", "Strong scaling under torchrun", text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,210 @@
+"""Federec against its peers, ratios within one run, one thread, in CPU seconds.
+
+    python benchmarks/peers.py [--data ml-100k ml-1m] [--clients 96] [--page] [--pfl PYTHON]
+
+* One client at a time (`loop.py`): a whole round - drawing negatives, training, evaluating every device's validation
+  and test item - of the same method with the same settings. The loop is measured on clients of evenly spaced lengths
+  and scaled to all.
+* pfl, Apple's simulator, where an interpreter that has it is named (`pfl_peer.py` says how to make one): the training
+  of FedMF's model by federated averaging, on the same clients.
+* The machine (`floor.py`): how long a fused PFedRec round would take if nothing but its arithmetic, or its memory
+  traffic, took time. Arithmetic: two passes of logits, the gradient of w, the step of the rows, 2 dim operations each a
+  sample. Traffic: each row that a device touches is read from the shared table, and read and written in the sum;
+  training items are read once.
+* Centralised `implicit` (extra `bench`) for scale: seconds to train on pooled data, and HR@10 under `clean`.
+
+With `--page` the section of docs/benchmarks.md and its figure are written too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numba
+import numpy as np
+import torch
+from floor import arithmetic, bandwidth
+from loop import MODELS, Loop
+from page import DOCS, put, table
+
+import federec as fr
+from federec.data.split import Split, leave_one_out
+from federec.evaluation.candidates import Candidates, sample
+from federec.evaluation.evaluator import Evaluator
+from federec.evaluation.protocols import protocol
+from federec.plugins.registry import build
+from federec.runtimes.trainers import trainer
+
+SECONDS = 4.0
+"""Rounds of federec are played until so much CPU time has passed."""
+
+
+def evenly(split: Split, clients: int) -> list[int]:
+    """Clients of evenly spaced lengths."""
+    order = np.argsort(np.diff(split.ptr), kind="stable")
+    places = (np.arange(clients) + 0.5) * len(order) / clients
+    return order[places.astype(int)].tolist() if clients < len(order) else order.tolist()
+
+
+def one_by_one(name: str, split: Split, clients: int) -> tuple[float, float]:
+    """CPU seconds of a round of the loop, scaled to all clients; its mean loss."""
+    random.seed(0)
+    torch.manual_seed(0)
+    drawn = sample(split, 0)
+    rows = torch.zeros(split.data.n_users, dtype=torch.long)
+    rows[drawn.users] = torch.arange(len(drawn.users))
+    loop = Loop(MODELS[name](split.data.n_items), split, Candidates(drawn.users, drawn.valid[rows], drawn.test[rows]))
+    users = evenly(split, clients)
+    pools = [loop.pool(user) for user in users]
+    loop.round(users[:2], pools[:2])  # torch loads its optimisers when they are first used
+    training, loss = loop.round(users, pools)
+    share = split.data.n_users / len(users)
+    return training * share * loop.model.participation + loop.evaluate(users) * share, loss
+
+
+def federec(name: str, split: Split, engine: str) -> tuple[float, float]:
+    """CPU seconds of a round, and the loss of the first."""
+    method = build(name)
+    worker = trainer(method, split, protocol("paper"), 0, method.default_participation, "cpu", engine)
+    loss, seconds, round_ = worker.play(1).loss, [], 1  # the first loads kernels
+    while sum(seconds) < SECONDS or len(seconds) < 2:
+        round_ += 1
+        began = time.process_time()
+        worker.play(round_)
+        seconds.append(time.process_time() - began)
+    return median(seconds), loss or 0.0
+
+
+def floors(split: Split, dim: int = 32) -> tuple[float, float]:
+    """Seconds that a PFedRec round's arithmetic and its memory traffic take at least."""
+    positives = np.diff(split.ptr)
+    operations = 4 * 2 * dim * 5 * positives.sum() + 2 * dim * 200 * split.data.n_users
+    n_items = split.data.n_items
+    touched = positives + (n_items - positives) * -np.expm1(4 * positives * np.log1p(-1 / (n_items - positives)))
+    traffic = 3 * 4 * dim * touched.sum() + 4 * positives.sum()
+    return operations / arithmetic(), traffic / bandwidth()
+
+
+def centralised(split: Split) -> list[list[str]]:
+    """Rows of `implicit`'s ALS and BPR."""
+    from implicit.als import AlternatingLeastSquares
+    from implicit.bpr import BayesianPersonalizedRanking
+    from scipy.sparse import csr_matrix
+
+    users = np.repeat(np.arange(split.data.n_users), np.diff(split.ptr))
+    shape = (split.data.n_users, split.data.n_items)
+    pooled = csr_matrix((np.ones(len(users), np.float32), (users, split.train)), shape=shape)
+    rows = []
+    for model in (
+        AlternatingLeastSquares(factors=32, regularization=20.0, alpha=5.0, iterations=15, num_threads=1),
+        BayesianPersonalizedRanking(factors=32, iterations=100, num_threads=1),
+    ):
+        began = time.process_time()
+        model.fit(pooled, show_progress=False)
+        seconds = time.process_time() - began
+        ranks = Evaluator(split, 0).sampled()
+        for some in ranks.missing().split(256):
+            scores = torch.from_numpy(model.user_factors[some.numpy()] @ model.item_factors.T)
+            ranks.add(some, lambda items, scores=scores: scores.gather(1, items.long()))
+        rows.append([type(model).__name__, f"{seconds:.1f}", f"{ranks.metrics()[1]['sampled']['hr@10']:.3f}"])
+    return rows
+
+
+def simulated(python: str, split: Split, clients: int) -> float:
+    """CPU seconds of pfl to train all clients once, from those measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        users = evenly(split, clients)
+        histories = [split.train[split.ptr[user] : split.ptr[user + 1]] for user in users]
+        path = Path(folder) / "clients.npz"
+        np.savez(path, items=np.concatenate(histories), lengths=[len(h) for h in histories], n_items=split.data.n_items)
+        script = Path(__file__).with_name("pfl_peer.py")
+        said = subprocess.run([python, script, path], check=True, capture_output=True, text=True).stdout
+    return float(json.loads(said.splitlines()[-1])["seconds"]) * split.data.n_users / len(users)
+
+
+def figure(rows: list[tuple[str, float, float]]) -> str:
+    """Bars of seconds a round; the file's name."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 0.6 * len(rows) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    place = np.arange(len(rows))[::-1]
+    axes.barh(place + 0.2, [row[1] for row in rows], 0.4, label="one client at a time")
+    axes.barh(place - 0.2, [row[2] for row in rows], 0.4, label="federec")
+    for at, (_, slow, quick) in zip(place, rows, strict=True):
+        axes.text(quick * 1.1, at - 0.2, f"{slow / quick:.0f}x", va="center", fontsize=8)
+    axes.set(xscale="log", xlabel="CPU seconds a round, one thread")
+    axes.set_yticks(place, [row[0] for row in rows])
+    axes.legend(fontsize=8)
+    figure.savefig(DOCS / "benchmarks-peers.svg", metadata={"Date": None})
+    return "benchmarks-peers.svg"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", nargs="+", default=["ml-100k", "ml-1m"])
+    parser.add_argument("--clients", type=int, default=96)
+    parser.add_argument("--pfl", metavar="PYTHON")
+    parser.add_argument("--page", action="store_true")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    numba.set_num_threads(1)
+    parts, bars = [], []
+
+    def tell(title: str, head: list[str], rows: list[list[str]]) -> None:
+        text = table(head, rows)
+        print(f"\n{title}\n\n{text}", flush=True)
+        parts.append(f"{title}\n\n{text}")
+
+    rounds = []
+    for data in asked.data:
+        split = leave_one_out(fr.load(data))
+        for name in MODELS:
+            engine = "fused" if name == "pfedrec" else "torch"
+            slow, loop_loss = one_by_one(name, split, asked.clients)
+            quick, loss = federec(name, split, engine)
+            bars.append((f"{name}, {data}", slow, quick))
+            losses = f"{loop_loss:.3f}", f"{loss:.3f}"
+            rounds.append([f"{name}, {data}", engine, f"{slow:.2f}", f"{quick:.4f}", f"{slow / quick:.0f}x", *losses])
+            print(*rounds[-1], flush=True)
+    head = ["a round", "engine", "loop, s", "federec, s", "ratio", "loss, loop", "loss, federec"]
+    tell("**One client at a time.** Losses are those of the first round, each from its own random start.", head, rounds)
+
+    least = []
+    for data in asked.data:
+        arithmetic_, traffic = floors(leave_one_out(fr.load(data)))
+        took = next(quick for name, _, quick in bars if name == f"pfedrec, {data}")
+        bound = max(arithmetic_, traffic)
+        least.append([data, f"{took:.4f}", f"{arithmetic_:.4f}", f"{traffic:.4f}", f"{took / bound:.1f}x"])
+    head = ["pfedrec, a round", "federec, s", "arithmetic, s", "traffic, s", "over the larger"]
+    tell("**The machine at its best.**", head, least)
+
+    if asked.pfl:
+        rows = []
+        for data in asked.data:
+            split = leave_one_out(fr.load(data))
+            slow, (quick, _) = simulated(asked.pfl, split, asked.clients), federec("fedmf", split, "fused")
+            rows.append([f"fedmf, {data}", f"{slow:.2f}", f"{quick:.4f}", f"{slow / quick:.0f}x"])
+        head = ["a round", "pfl, s, training alone", "federec, s, with evaluation", "ratio"]
+        tell("**pfl**, its PyTorch simulation.", head, rows)
+    try:
+        rows = [
+            [f"{row[0]}, {data}", *row[1:]] for data in asked.data for row in centralised(leave_one_out(fr.load(data)))
+        ]
+        tell("**Centralised, for scale.**", ["implicit", "s to train", "HR@10, clean"], rows)
+    except ModuleNotFoundError as error:
+        print(f"\nimplicit is left out: {error}; pip install 'federec[bench]'")
+    if asked.page:
+        parts.append(f"![Seconds a round]({figure(bars)})")
+        put("peers", "Against peers", "\n\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()
