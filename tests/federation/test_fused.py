@@ -4,7 +4,8 @@ import torch
 
 from federec.cohort.draw import Devices
 from federec.evaluation.protocols import protocol
-from federec.federation.fused import fused_round, fused_scores, neighbour_scores
+from federec.federation.engine import neighbour_scores
+from federec.federation.fused import fused_round, fused_scores
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own

@@ -9,7 +9,7 @@ from torch import Tensor
 def singular_values(table: Tensor) -> Tensor:
     """Singular values of a table [M, dim], largest first: from its dim x dim gram matrix, so cheap for many items."""
     table = table.double()
-    gram = table.T @ table
+    gram = (table.T @ table).cpu()  # a GPU takes longer to begin than this is work
     if not gram.isfinite().all():  # a run that diverged
         return gram.new_full((len(gram),), torch.nan)
     squares: Tensor = torch.linalg.eigvalsh(gram)

@@ -133,7 +133,10 @@ class RowStore:
 
     def copy(self) -> RowStore:
         """Another store with the same rows."""
-        return RowStore.of({name: value.cpu().numpy().copy() for name, value in self.tensors().items()}, self.place)
+        other = RowStore(self.start, 0)
+        other.held, other.pages, other.used = self.held.clone(), self.pages.clone(), self.used
+        other._ids, other._rows = self._ids.copy(self.used), self._rows.copy(self.used)
+        return other
 
     def tensors(self) -> Params:
         """All there is, for a checkpoint: views, which hold until the store grows."""
@@ -157,6 +160,14 @@ class _Arena:
     def __init__(self, array: NDArray[Any], place: torch.device) -> None:
         self._array = array if array.flags.owndata else array.copy()  # only its owner may lengthen memory
         self.tensor = torch.from_numpy(self._array).to(place)
+
+    def copy(self, length: int) -> _Arena:
+        """Another with the first `length` rows, in the same place."""
+        here = self.tensor.device.type == "cpu"
+        other = _Arena(self._array[: length if here else 0].copy(), self.tensor.device)
+        if not here:
+            other.tensor = self.tensor[:length].clone()
+        return other
 
     def reserve(self, length: int, most: int) -> None:
         """At least so many rows; where they grow a quarter more than there were, up to `most`."""

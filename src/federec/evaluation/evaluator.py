@@ -30,7 +30,9 @@ class Evaluator:
         candidates = sample(split, seed, most=most)
         self.split = split
         self.users = candidates.users.to(place)
-        self.candidates = Candidates(self.users, candidates.valid.to(place), candidates.test.to(place))
+        self.both = torch.stack([candidates.valid, candidates.test], 1).to(place)
+        """[E, 2, 1 + 99] candidates of validation and of test."""
+        self.candidates = Candidates(self.users, self.both[:, 0], self.both[:, 1])
         self.row = torch.full((split.data.n_users,), -1, device=place)
         self.row[self.users] = torch.arange(len(self.users), device=place)
         interactions = torch.from_numpy(np.diff(split.ptr))[candidates.users]
@@ -50,40 +52,48 @@ class Sampled:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.of = evaluator
-        self.valid = torch.zeros(len(evaluator.users), dtype=torch.int64, device=evaluator.users.device)
-        self.test = self.valid.clone()
-        self.seen = torch.zeros_like(self.valid, dtype=torch.bool)
+        # One place more than evaluated users: anybody else is ranked there, where nobody looks. So nothing has to wait
+        # for a GPU to say how many they are.
+        self._ranks = torch.zeros(len(evaluator.users) + 1, 2, dtype=torch.int64, device=evaluator.users.device)
+        self._seen = torch.zeros_like(self._ranks[:, 0], dtype=torch.bool)
+
+    @property
+    def valid(self) -> Tensor:
+        """Each evaluated user's rank of the validation item."""
+        return self._ranks[:-1, 0]
+
+    @property
+    def test(self) -> Tensor:
+        """And of the test item."""
+        return self._ranks[:-1, 1]
 
     def add(self, users: Tensor, score: Score) -> None:
         """Rank for these users; those that are not evaluated are passed over."""
-        rows = self.of.row[users]
-        real = rows >= 0
-        known = rows[real]
-        valid, test = self.of.candidates.valid, self.of.candidates.test
-        items = torch.cat([valid[rows.clamp(min=0)], test[rows.clamp(min=0)]], 1).long()
-        scores = score(items.clamp_(min=0))[real]
-        width = valid.shape[1]
-        self.valid[known] = sampled_ranks(scores[:, :width], valid[known])
-        self.test[known] = sampled_ranks(scores[:, width:], test[known])
-        self.seen[known] = True
+        if not len(users):
+            return
+        rows = self.of.row[users]  # -1, the place that is too many, for who is not evaluated
+        items = self.of.both[rows]
+        scores = score(items.flatten(1).long().clamp_(min=0))
+        self._ranks[rows] = sampled_ranks(scores.reshape(items.shape).flatten(0, 1), items.flatten(0, 1)).view(-1, 2)
+        self._seen[rows] = True
 
     def missing(self) -> Tensor:
         """Evaluated users not ranked yet."""
-        return self.of.users[~self.seen]
+        return self.of.users[~self._seen[:-1]]
 
     def tensors(self) -> dict[str, Tensor]:
         """Ranks so far, 0 for who is missing."""
-        return {"valid": self.valid, "test": self.test}
+        return {"ranks": self._ranks[:-1]}
 
     def complete(self, tensors: dict[str, Tensor]) -> None:
         """Take over the ranks of all users."""
-        self.valid, self.test = tensors["valid"], tensors["test"]
-        self.seen.fill_(True)
+        self._ranks[:-1] = tensors["ranks"]
+        self._seen.fill_(True)
 
     def metrics(self) -> tuple[Report, Report]:
         """Of validation and of test."""
+        valid, test = self._ranks[:-1].T.cpu()
         light = self.of.light
-        valid, test = self.valid.cpu(), self.test.cpu()
         return (
             {"sampled": rank_metrics(valid), "sampled_light": rank_metrics(valid[light])},
             {"sampled": rank_metrics(test), "sampled_light": rank_metrics(test[light])},

@@ -17,19 +17,22 @@ Metrics = dict[str, float]
 
 
 def rank_metrics(ranks: Tensor) -> Metrics:
-    """Means over users, at every cut-off."""
-    r = ranks.double()
+    """Means over users, at every cut-off: from the share of users at each rank up to the last cut-off."""
+    last = max(CUTS)
+    share = torch.bincount(ranks.long().clamp(max=last), minlength=last + 1)[:last].double() / len(ranks)
+    place = torch.arange(last)
+    hr, ndcg, mrr = (
+        values.cumsum(0).tolist() for values in (share, share / torch.log2(place + 2), share / (place + 1))
+    )
     out: Metrics = {}
     for k in CUTS:
-        hit = (r < k).double()
-        hr, mrr = float(hit.mean()), float((hit / (r + 1)).mean())
         out |= {
-            f"hr@{k}": hr,
-            f"ndcg@{k}": float((hit / torch.log2(r + 2)).mean()),
-            f"mrr@{k}": mrr,
-            f"recall@{k}": hr,
-            f"precision@{k}": hr / k,
-            f"map@{k}": mrr,
+            f"hr@{k}": hr[k - 1],
+            f"ndcg@{k}": ndcg[k - 1],
+            f"mrr@{k}": mrr[k - 1],
+            f"recall@{k}": hr[k - 1],
+            f"precision@{k}": hr[k - 1] / k,
+            f"map@{k}": mrr[k - 1],
         }
     return out
 

@@ -205,30 +205,6 @@ def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Te
     return torch.from_numpy(out)
 
 
-def neighbour_scores(
-    method: DeviceMethod,
-    before: State,
-    after: State,
-    devices: Devices,
-    users: Tensor,
-    seed: int,
-    round_: int,
-    items: Tensor,
-) -> Tensor:
-    """Scores [C, K] of each user's items with the rows of another, as `views.Neighbour` has them: of the one before it
-    in the order of stacking. `before` is the state that the round began with, `after` what came of it; the round is
-    played again in `before`."""
-    order = devices.lengths(users, method.negatives).argsort(descending=True, stable=True)
-    weights, biases = map(torch.from_numpy, private(after, form_of(method, devices)))
-    scores, judged = torch.empty(items.shape), order[1:]
-    received = State(before.shared, after.private)
-    scores[order[:1]] = fused_scores(method, received, devices, users[order[:1]], items[order[:1]])
-    judges = torch.cat([weights, biases[:, None]], 1)[users[judged]]
-    playing = fused_round(method, before, devices, seed, round_)
-    scores[judged] = playing.play(users[order[:-1]], items[judged], judges)
-    return scores
-
-
 def histories(devices: Devices) -> Histories:
     """What devices learn from, for a kernel."""
     return Histories(*(part.numpy() for part in (devices.ptr, devices.train, devices.closed_ptr, devices.gaps)))

@@ -24,7 +24,7 @@ from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
-from federec.federation.fused import FusedRound, fused_round, fused_scores, neighbour_scores, warm_up
+from federec.federation.engine import Playing, fits, fused_round, fused_scores, neighbour_scores, warm_up
 from federec.federation.round import RoundReport, Sum, play, select
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
@@ -33,6 +33,7 @@ from federec.methods.central import CentralMethod
 from federec.runtimes.distributed import ALONE, Group
 
 _USERS = 256  # scored at a time
+_ON_GPU = 4096  # the same for a few items each on a GPU
 _MANY = 1 << 14  # the same for a few items each by a kernel, which holds nothing but these and their scores
 
 Engine = Literal["auto", "torch", "fused"]
@@ -118,7 +119,7 @@ def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
     return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()})
 
 
-def _unasked(playing: FusedRound, users: Tensor) -> None:
+def _unasked(playing: Playing, users: Tensor) -> None:
     """These users learn, and score nothing."""
     playing.play(users, users.new_zeros(len(users), 0))
 
@@ -129,7 +130,7 @@ def _ignore(cohort: Cohort) -> None:
 
 def fused_fits(method: DeviceMethod, split: Split, place: str) -> bool:
     """Whether a kernel can play the method's rounds."""
-    return place == "cpu" and method.fused_form(split.data.n_items) is not None
+    return fits(method.fused_form(split.data.n_items), place)
 
 
 class DeviceTrainer:
@@ -213,9 +214,10 @@ class DeviceTrainer:
         """The same in one pass of a kernel, which scores as it goes."""
         playing = fused_round(self.method, self.state, self.devices, self.seed, round_)
         ranked = self._evaluated(users) & (self.method.view == "own")
-        for some in users[ranked].split(_MANY):
+        asked, others = users[ranked], users[~ranked]
+        for some in asked.split(_MANY):
             ranks.add(some, partial(playing.play, some))
-        _unasked(playing, users[~ranked])
+        _unasked(playing, others)
         return playing.finish(sum_), 0.0
 
     def _evaluated(self, users: Tensor) -> Tensor:
@@ -224,7 +226,8 @@ class DeviceTrainer:
 
     def _rank_global(self, ranks: Sampled, state: State) -> None:
         """Rank with the server's rows whoever is not ranked yet."""
-        for users in self.group.mine(ranks.missing()).split(_MANY if self.fused else _USERS):
+        size = _MANY if self.fused else _USERS if self.place == "cpu" else _ON_GPU
+        for users in self.group.mine(ranks.missing()).split(size):
             ranks.add(users, partial(self._score, state, users))
 
     def _score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
@@ -272,7 +275,7 @@ class DeviceTrainer:
         before, chosen = state.copy(), self._select(round_)
         playing = fused_round(self.method, state, self.devices, self.seed, round_)
         users = self.group.mine(chosen)
-        items, ranked = torch.arange(self.devices.n_items), self._evaluated(users)
+        items, ranked = torch.arange(self.devices.n_items, device=self.place), self._evaluated(users)
         for some in users[ranked].split(_USERS):
             scores = playing.play(some, items.expand(len(some), -1))
             for ranks in (sampled, full):

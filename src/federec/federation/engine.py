@@ -1,0 +1,92 @@
+"""Which kernels play the rounds of a method that has a form for them: the CPU's or the GPU's."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from federec.cohort.draw import Devices
+from federec.federation import fused
+from federec.federation.round import RoundReport, Sum
+from federec.federation.state import State
+from federec.methods.base import DeviceMethod
+from federec.methods.forms import Form, LinearScore
+
+
+class Playing(Protocol):
+    """A round that a kernel plays, a few users at a time."""
+
+    def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
+        """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
+        weights or those of `judges` [C, width + 1]."""
+
+    def finish(self, sum_: Sum = list) -> RoundReport:
+        """The server takes the mean of the changes."""
+
+
+def fits(form: Form | None, place: str) -> bool:
+    """Whether there is a kernel for the form in that place."""
+    if form is None or place == "cpu":
+        return form is not None
+    if find_spec("triton") is None:  # comes with torch for CUDA
+        return False
+    if isinstance(form, LinearScore):  # and nothing beyond
+        plain = LinearScore(form.table, form.weight, form.bias, form.rate, form.item_rate, form.alternate)
+        return form == plain
+    return form.common is not None and form.own is not None
+
+
+def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> Playing:
+    """A round in which nobody has played yet."""
+    if devices.ptr.device.type == "cpu":
+        return fused.fused_round(method, state, devices, seed, round_)
+    from federec.federation import fused_gpu  # needs triton
+
+    return fused_gpu.fused_round(method, state, devices, seed, round_)
+
+
+def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
+    """Scores [C, K] of items [C, K] with the server's rows."""
+    if users.device.type == "cpu":
+        return fused.fused_scores(method, state, devices, users, items)
+    from federec.federation import fused_gpu
+
+    return fused_gpu.fused_scores(method, state, devices, users, items)
+
+
+def warm_up(method: DeviceMethod, state: State, devices: Devices) -> None:
+    """Compile the kernels, or load what was compiled before."""
+    if devices.ptr.device.type == "cpu":
+        return fused.warm_up(method, state, devices)
+    anyone, items = devices.ptr.new_zeros(1), devices.ptr.new_zeros(1, 2 * (1 + 99))
+    fused_round(method, state.copy(), devices, 0, 1).play(anyone, items)
+    fused_scores(method, state, devices, anyone, items)
+
+
+def neighbour_scores(
+    method: DeviceMethod,
+    before: State,
+    after: State,
+    devices: Devices,
+    users: Tensor,
+    seed: int,
+    round_: int,
+    items: Tensor,
+) -> Tensor:
+    """Scores [C, K] of each user's items with the rows of another, as `views.Neighbour` has them: of the one before it
+    in the order of stacking. `before` is the state that the round began with, `after` what came of it; the round is
+    played again in `before`."""
+    form = fused.form_of(method, devices)
+    order = devices.lengths(users, method.negatives).argsort(descending=True, stable=True)
+    scores, judged = torch.empty(items.shape, device=items.device), order[1:]
+    received = State(before.shared, after.private)
+    scores[order[:1]] = fused_scores(method, received, devices, users[order[:1]], items[order[:1]])
+    weights = after.private[form.weight].flatten(1)
+    biases = weights.new_zeros(len(weights)) if form.bias is None else after.private[form.bias]
+    judges = torch.cat([weights, biases.view(-1, 1)], 1)[users[judged]]
+    playing = fused_round(method, before, devices, seed, round_)
+    scores[judged] = playing.play(users[order[:-1]], items[judged], judges)
+    return scores

@@ -1,0 +1,277 @@
+"""Playing a round with the GPU's kernels: same samples, same arithmetic as `federation.round.play`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federec import streams
+from federec.cohort.draw import Devices
+from federec.cohort.store import PAGE
+from federec.federation.fused import form_of
+from federec.federation.round import GPU_MEMORY, LOSS, RoundReport, Sum, settle
+from federec.federation.state import State
+from federec.federation.update import Channel, Mean
+from federec.federation.views import score_global
+from federec.kernels.gpu import draw, shuffle_keys
+from federec.kernels.gpu_additive import additive_round
+from federec.kernels.gpu_linear import linear_round, linear_scores
+from federec.methods.base import DeviceMethod
+from federec.methods.forms import AdditiveScore, Form, LinearScore
+
+_BLOCK = 1024  # samples that a program draws
+_VALUES = 8192  # of item rows that a program looks at together
+_RESIDENT = 3  # programs on a multiprocessor
+_MOST = GPU_MEMORY // 64  # samples drawn at once
+
+
+class Draws:
+    """The samples of many devices one after the other."""
+
+    def __init__(
+        self, devices: Devices, users: Tensor, lengths: Tensor, count: int, seed: int, round_: int, negatives: int
+    ) -> None:
+        self.users, self.keys = users, streams.keys(seed, round_, users)
+        self.lengths, self.first = lengths.int(), (lengths.cumsum(0) - lengths).int()
+        number = torch.arange(len(users), dtype=torch.int32, device=users.device)
+        self.owner = torch.repeat_interleave(number, lengths, output_size=count)
+        self.samples = torch.empty(count, dtype=torch.int32, device=users.device)
+        """2 * item, plus 1 for a positive."""
+        draw[(-(-count // _BLOCK),)](
+            self.users,
+            self.keys,
+            self.first,
+            self.owner,
+            devices.ptr,
+            devices.train,
+            devices.closed_ptr,
+            devices.gaps,
+            self.samples,
+            count,
+            devices.n_items,
+            negatives,
+            devices.n_items.bit_length(),
+            BLOCK=_BLOCK,
+        )
+
+    def orders(self, epochs: int, count: int) -> Tensor:
+        """Of the first `count` samples, whole devices: where they are after shuffling, [epochs, count]."""
+        out = torch.empty(epochs, count, dtype=torch.int32, device=self.users.device)
+        keys = torch.empty(count, dtype=torch.int64, device=self.users.device)
+        for epoch in range(epochs if count else 0):
+            base = streams.SHUFFLE + (epoch << 32)
+            shuffle_keys[(-(-count // _BLOCK),)](self.keys, self.first, self.owner, keys, count, base, BLOCK=_BLOCK)
+            out[epoch] = keys.sort(stable=True).indices
+        return out
+
+
+class GpuRound:
+    """One round, a few users at a time. A subclass launches the kernel of one form."""
+
+    def __init__(self, method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> None:
+        self.method, self.state, self.devices, self.seed, self.round = method, state, devices, seed, round_
+        self.place = devices.ptr.device
+        (self.table,) = (name for name, param in method.shared().items() if param.rows)
+        self.total = torch.zeros_like(state.shared[self.table])
+        self.figures = [torch.empty(5, 0, device=self.place)]
+        """[5, C] of those who have played: sum and number of losses, rows held, rows changed, values changed."""
+
+    def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
+        """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
+        weights or those of `judges` [C, width + 1]."""
+        if not len(users):
+            return torch.empty(ask.shape, device=self.place)
+        lengths = self.devices.lengths(users, self.method.negatives)
+        known = lengths.cpu()  # from here to the report nothing waits for the GPU
+        if int(known.sum()) > _MOST and len(users) > 1:
+            weights = (None, None) if judges is None else judges.chunk(2)
+            return torch.cat([self.play(*half) for half in zip(users.chunk(2), ask.chunk(2), weights, strict=True)])
+        self.reserve(users, lengths)
+        with torch.cuda.device_of(users):  # of several GPUs a kernel runs on the current one
+            return self.learn(users, ask, judges, lengths, known)
+
+    def reserve(self, users: Tensor, lengths: Tensor) -> None:
+        """Make room for what the users will keep."""
+
+    def learn(self, users: Tensor, ask: Tensor, judges: Tensor | None, lengths: Tensor, known: Tensor) -> Tensor:
+        """The same of users whose numbers of samples are known here too. The longest are first."""
+        method, place = self.method, self.place
+        lengths, order = lengths.sort(descending=True, stable=True)
+        drawn = Draws(self.devices, users[order], lengths, int(known.sum()), self.seed, self.round, method.negatives)
+        shuffled = drawn.orders(method.epochs, int(known[known > method.batch].sum()))  # one batch needs no order
+        scores = torch.empty(ask.shape, device=place)
+        figures = torch.empty(5, len(users), device=place)
+        n_items, dim = self.total.shape
+        programs = min(len(users), _RESIDENT * _processors(place), GPU_MEMORY // (4 * n_items * (dim + 3)))
+        asked = ask[order], None if judges is None else judges[order], scores
+        self.launch(max(1, programs), drawn, shuffled, *asked, figures)
+        self.figures.append(figures)
+        return torch.empty_like(scores).index_copy_(0, order, scores)
+
+    def launch(
+        self, programs: int, drawn: Draws, shuffled: Tensor, ask: Tensor, judges: Tensor | None, scores: Tensor,
+        figures: Tensor,
+    ) -> None:  # fmt: skip
+        """Run the kernel; fills in the scores and the devices' figures."""
+        raise NotImplementedError(f"{type(self).__name__}.launch")
+
+    def ints(self, *shape: int) -> Tensor:
+        """Zeros for a kernel's bookkeeping."""
+        return torch.zeros(shape, dtype=torch.int32, device=self.place)
+
+    def finish(self, sum_: Sum = list) -> RoundReport:
+        """The server takes the mean of the changes."""
+        losses, times, held, rows, values = torch.cat(self.figures, 1).double()
+        channel, dim = Channel(self.devices.n_items), self.total.shape[1]
+        up, down = channel.changes_bytes(rows, values, dim), channel.rows_bytes(held, dim)
+        *loss, sent, received = torch.stack([losses.sum(), times.sum(), up.sum(), down.sum()]).tolist()
+        channel.up_bytes, channel.down_bytes = int(sent), int(received)
+        mean = Mean(self.devices.n_items, {self.table: self.total}, len(held))
+        return settle(self.method, self.state, mean, channel, {LOSS: torch.tensor(loss, dtype=torch.float64)}, sum_)
+
+
+class LinearRound(GpuRound):
+    """A round of a method with a linear score."""
+
+    def __init__(self, form: LinearScore, *facts: *tuple[DeviceMethod, State, Devices, int, int]) -> None:
+        super().__init__(*facts)
+        self.form = form
+
+    def launch(
+        self, programs: int, drawn: Draws, shuffled: Tensor, ask: Tensor, judges: Tensor | None, scores: Tensor,
+        figures: Tensor,
+    ) -> None:  # fmt: skip
+        form, method = self.form, self.method
+        n_items, dim = self.total.shape
+        linear_round[(programs,)](
+            self.state.shared[form.table],
+            *private(self.state, form),
+            drawn.users,
+            drawn.first,
+            drawn.lengths,
+            drawn.samples,
+            shuffled,
+            ask,
+            scores if judges is None else judges,
+            scores,
+            self.total,
+            figures,
+            torch.empty(programs, n_items, dim, device=self.place),
+            self.ints(programs, n_items),
+            torch.empty(programs, method.batch, device=self.place),
+            self.ints(1),
+            len(ask),
+            n_items,
+            shuffled.shape[1],
+            method.batch,
+            method.epochs,
+            ask.shape[1],
+            form.rate,
+            form.item_rate,
+            ALTERNATE=form.alternate,
+            BIAS=form.bias is not None,
+            JUDGED=judges is not None,
+            **_shape(dim, method.batch),
+        )
+
+
+class AdditiveRound(GpuRound):
+    """A round of a method with an additive score. Devices rank when it is over: `play` scores nothing."""
+
+    def __init__(self, form: AdditiveScore, *facts: *tuple[DeviceMethod, State, Devices, int, int]) -> None:
+        super().__init__(*facts)
+        self.form = form
+        self.store = self.state.stores[str(form.own)]
+
+    def reserve(self, users: Tensor, lengths: Tensor) -> None:
+        self.store.reserve(users, (self.store.held[users] + lengths).clamp(max=self.devices.n_items))
+
+    def launch(
+        self, programs: int, drawn: Draws, shuffled: Tensor, ask: Tensor, judges: Tensor | None, scores: Tensor,
+        figures: Tensor,
+    ) -> None:  # fmt: skip
+        form, method, store = self.form, self.method, self.store
+        n_items, dim = self.total.shape
+        additive_round[(programs,)](
+            self.state.shared[self.table],
+            store.start,
+            store.ids,
+            store.rows,
+            store.pages,
+            store.held,
+            *private(self.state, form),
+            drawn.users,
+            drawn.first,
+            drawn.lengths,
+            drawn.samples,
+            shuffled,
+            self.total,
+            figures,
+            torch.empty(programs, n_items, dim, device=self.place),
+            self.ints(programs, n_items),
+            self.ints(programs, n_items),
+            self.ints(programs, n_items),
+            self.ints(programs, method.batch),
+            self.ints(1),
+            len(drawn.users),
+            n_items,
+            store.pages.shape[1],
+            shuffled.shape[1],
+            method.batch,
+            method.epochs,
+            *form.rates,
+            form.round_decay ** (self.round - 1),
+            form.step_decay,
+            form.weight_decay,
+            form.tolerance,
+            *form.regularisers(self.round),
+            L1=not form.squared,
+            PAGE=PAGE,
+            **_shape(dim, method.batch),
+        )
+
+
+def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> GpuRound:
+    """A round in which nobody has played yet."""
+    form, facts = form_of(method, devices), (method, state, devices, seed, round_)
+    return AdditiveRound(form, *facts) if isinstance(form, AdditiveScore) else LinearRound(form, *facts)
+
+
+def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
+    """Scores [C, K] of items [C, K] with the server's rows."""
+    form = form_of(method, devices)
+    if isinstance(form, AdditiveScore):  # a store of private rows is faster asked as a whole
+        return score_global(method, state, users, items)
+    table = state.shared[form.table]
+    out = torch.empty(items.shape, device=table.device)
+    asked = items.shape[1]
+    shape = _shape(table.shape[1], asked)
+    with torch.cuda.device_of(users):
+        linear_scores[(len(users), -(-asked // shape["TILE"]))](
+            table, *private(state, form), users, items.contiguous(), out, asked, **shape
+        )
+    return out
+
+
+def private(state: State, form: Form) -> tuple[Tensor, Tensor]:
+    """Views of all devices' weights [N, dim] and biases [N]; without a bias, zeros that nothing is written to."""
+    weights = state.private[form.weight]
+    biases = torch.zeros(len(weights), device=weights.device) if form.bias is None else state.private[form.bias]
+    return weights.view(len(weights), -1), biases.view(-1)
+
+
+def _shape(dim: int, rows: int) -> dict[str, int]:
+    """How a program looks at `rows` rows: so many at a time, a thread for each."""
+    width = _power(dim)
+    tile = max(16, min(_VALUES // width, _power(rows)))
+    return {"DIM": dim, "WIDTH": width, "TILE": tile, "num_warps": max(1, min(8, tile // 32))}
+
+
+def _power(number: int) -> int:
+    """The least power of two that is not below it, and not below 16."""
+    return max(16, 1 << (number - 1).bit_length())
+
+
+def _processors(place: torch.device) -> int:
+    """Multiprocessors of the GPU; one in Triton's interpreter."""
+    return torch.cuda.get_device_properties(place).multi_processor_count if place.type == "cuda" else 1

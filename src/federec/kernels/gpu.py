@@ -1,0 +1,101 @@
+"""Pieces of the GPU's kernels, in Triton: the random streams and the drawing of samples, number for number as in
+`cohort.draw`.
+
+Needs the package triton, which comes with torch for CUDA: import this only where it is there.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from federec import streams
+
+jit = triton.jit
+many = triton.jit(do_not_specialize=["asked", "count", "devices", "most_pages", "shuffled"])
+"""Of these numbers, other in every round, the compiler must not make special cases."""
+
+_GOLDEN = tl.constexpr(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
+_FIRST = tl.constexpr(0xBF58_476D_1CE4_E5B9)
+_SECOND = tl.constexpr(0x94D0_49BB_1331_11EB)
+_NEGATIVES = tl.constexpr(streams.NEGATIVES)
+
+
+@jit
+def bits(key, draw):
+    """`streams.bits`."""
+    z = draw.to(tl.uint64) * _GOLDEN + key.to(tl.uint64, bitcast=True)
+    z = (z ^ (z >> 30)) * _FIRST
+    z = (z ^ (z >> 27)) * _SECOND
+    return z ^ (z >> 31)
+
+
+@many
+def draw(
+    users, keys, first, owner, ptr, train, closed_ptr, gaps, samples,
+    count, n_items, negatives, halvings, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Each device's positives, each followed by its negatives, into `samples`: 2 * item, plus 1 for a positive."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    real = at < count
+    device = tl.load(owner + at, mask=real, other=0)
+    user = tl.load(users + device)
+    position = at - tl.load(first + device)
+    closed = tl.load(closed_ptr + user)
+    n_closed = tl.load(closed_ptr + user + 1) - closed
+    n_open = n_items - n_closed
+    stride = tl.where(n_open > 0, negatives + 1, 1)
+    which = position // stride
+    part = position % stride
+    draws = (which * negatives + part - 1).to(tl.int64) + _NEGATIVES
+    rank = (((bits(tl.load(keys + device), draws) >> 32) * n_open.to(tl.uint64)) >> 32).to(tl.int64)
+    low = tl.zeros_like(n_closed)  # the rank-th open item is rank + #{k : gaps[k] <= rank}, by bisection
+    high = n_closed
+    for _ in range(halvings):
+        middle = (low + high) >> 1
+        going = low < high
+        right = going & (tl.load(gaps + closed + middle, mask=real & going, other=0) <= rank)
+        low = tl.where(right, middle + 1, low)
+        high = tl.where(going & (right == 0), middle, high)
+    positive = tl.load(train + tl.load(ptr + user) + which, mask=real, other=0)
+    sample = tl.where(part == 0, 2 * positive + 1, 2 * (rank + low))
+    tl.store(samples + at, sample.to(tl.int32), mask=real)
+
+
+@many
+def shuffle_keys(keys, first, owner, out, count, base, BLOCK: tl.constexpr):
+    """What sorts the samples of all devices at once: the device's number above the random key (`Samples.order`), whose
+    draws count from `base`."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    real = at < count
+    device = tl.load(owner + at, mask=real, other=0)
+    position = (at - tl.load(first + device)).to(tl.int64)
+    random = bits(tl.load(keys + device), position + base) >> 33
+    tl.store(out + at, (device.to(tl.int64) << 31) | random.to(tl.int64), mask=real)
+
+
+@jit
+def error_of(z, label, real, size):
+    """(sigma(z) - y) / n and the cross-entropy / n of a tile's samples; 0 where there is none."""
+    e = tl.exp(-tl.abs(z))
+    sigma = tl.where(z >= 0, 1 / (1 + e), e / (1 + e))
+    loss = tl.maximum(z, 0.0) - z * label + tl.log(1 + e)
+    return tl.where(real, (sigma - label) / size, 0.0), tl.where(real, loss / size, 0.0)
+
+
+@jit
+def of_batch(samples, order, at, real, shuffled):
+    """The samples in places `at`, of the shuffled order or of the drawn one."""
+    if shuffled:
+        at = tl.load(order + at, mask=real, other=0)
+    return tl.load(samples + at, mask=real, other=0)
+
+
+@jit
+def report(figures, device, devices, loss, steps, held, rows, values):
+    """A device's figures [5, devices]: the sum of its losses, how many, rows it held, rows and values it changed."""
+    tl.store(figures + device, loss)
+    tl.store(figures + devices + device, steps)
+    tl.store(figures + 2 * devices + device, held)
+    tl.store(figures + 3 * devices + device, rows)
+    tl.store(figures + 4 * devices + device, values)

@@ -1,0 +1,188 @@
+"""The Triton kernels against plain torch. They need a GPU; with TRITON_INTERPRET=1 and the package triton they run,
+slowly, in its interpreter."""
+
+import os
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from federec.cohort.draw import Devices
+from federec.cohort.draw import draw as draw_stacked
+from federec.evaluation.protocols import protocol
+from federec.federation.engine import fits
+from federec.federation.round import play
+from federec.federation.state import State
+from federec.federation.views import score_global, score_own
+from federec.runtimes.trainers import trainer
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if find_spec("triton") is None:
+    pytest.skip("needs the package triton, which comes with torch for CUDA", allow_module_level=True)
+if not torch.cuda.is_available() and not INTERPRETED:
+    pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
+
+from federec.federation import fused_gpu  # noqa: E402 - only where triton is there
+
+PLACE = "cpu" if INTERPRETED else "cuda"
+LINEAR = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",))]
+needs_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+
+
+def close(actual, expected, tolerance):
+    torch.testing.assert_close(actual.cpu(), expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+
+
+@pytest.fixture(scope="module")
+def split(split_of):
+    """Devices of many lengths, one of which has every item and draws no negatives."""
+    random = np.random.default_rng(4)
+    return split_of([random.permutation(60)[:n] for n in (60, 3, 4, 9, 30, 31, 12, 12, 50)], 60)
+
+
+@pytest.mark.parametrize(("n_items", "negatives"), [(40, 4), (3000, 2), (3000, 0)])
+def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, n_items, negatives):
+    split = random_split(users=9, items=n_items, least=4, most=30, seed=3)
+    devices, there = Devices.of(split, False), Devices.of(split, False, PLACE)
+    lengths, users = devices.lengths(torch.arange(9), negatives).sort(descending=True)
+    samples = draw_stacked(devices, users, 5, 2, negatives)
+    count = int(lengths.sum())
+    drawn = fused_gpu.Draws(there, users.to(PLACE), lengths.to(PLACE), count, 5, 2, negatives)
+    codes, orders = drawn.samples.cpu(), drawn.orders(4, count).cpu()
+    first = 0
+    for row, length in enumerate(lengths.tolist()):
+        own = codes[first : first + length]
+        assert (own >> 1).tolist() == samples.items[row, :length].tolist()
+        assert (own & 1).tolist() == samples.labels[row, :length].tolist()
+        for epoch in (0, 3):
+            order = orders[epoch, first : first + length] - first
+            assert order.tolist() == samples.order(epoch)[row, :length].tolist()
+        first += length
+
+
+@pytest.mark.parametrize(("rounds", "tolerance"), [(1, 1e-4), (3, 1e-3)])
+@pytest.mark.parametrize("settings", [{}, {"dim": 5, "batch": 290, "epochs": 1}], ids=["plain", "large batch"])
+@pytest.mark.parametrize(("name", "plugins"), LINEAR, ids=["+".join((n, *p)) for n, p in LINEAR])
+def test_the_kernel_plays_the_same_round(small, split, monkeypatch, name, plugins, settings, rounds, tolerance):
+    monkeypatch.setattr(fused_gpu, "_MOST", 700)  # samples at once: in several parts
+    monkeypatch.setattr(fused_gpu, "_VALUES", 1024)  # of rows at once: a large batch in several tiles
+    method, users = small(name, plugins, **settings), torch.tensor([1, 4, 0, 7, 8, 2])
+    devices, there = Devices.of(split, True), Devices.of(split, True, PLACE)
+    items = torch.arange(devices.n_items)
+    stacked = State.start(method, devices.n_items, len(devices), 1)
+    fused = State.start(method, devices.n_items, len(devices), 1, PLACE)
+    for round_ in range(1, rounds + 1):
+        own = torch.zeros(len(devices), devices.n_items)
+
+        def observe(cohort, own=own):
+            own[cohort.users] = score_own(method, cohort, stacked, items.expand(len(cohort), -1))
+
+        slow = play(method, stacked, devices, users, 7, round_, observe)
+        playing = fused_gpu.fused_round(method, fused, there, 7, round_)
+        scores = playing.play(users.to(PLACE), items.to(PLACE).expand(len(users), -1))
+        quick = playing.finish()
+    for part in ("shared", "private"):
+        for key, value in getattr(stacked, part).items():
+            close(getattr(fused, part)[key], value, tolerance)
+    close(scores, own[users], tolerance)
+    assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
+    assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+    ask = items.expand(len(users), -1)
+    expected = score_global(method, stacked, users, ask)
+    close(fused_gpu.fused_scores(method, fused, there, users.to(PLACE), ask.to(PLACE)), expected, tolerance)
+
+
+HARD = {"norm": "l2", "dim": 5, "own_lr_factor": 0.5, "weight_decay": 0.01, "schedule": "fixed", "v1": 0.05, "v2": 0.05}
+ADDITIVE = {
+    "one batch": {"batch": 400, "epochs": 3},
+    "batches": {"batch": 16, "epochs": 3},
+    "early stop": {"batch": 40, "epochs": 5, "tolerance": 0.05, **HARD},
+}
+
+
+@pytest.mark.parametrize(("rounds", "tolerance"), [(1, 1e-4), (3, 1e-3)])
+@pytest.mark.parametrize("settings", ADDITIVE.values(), ids=ADDITIVE)
+def test_the_kernel_plays_the_same_round_of_fedrap(small, split, monkeypatch, settings, rounds, tolerance):
+    monkeypatch.setattr(fused_gpu, "_VALUES", 1024)
+    method, users = small("fedrap", **settings), torch.tensor([1, 4, 0, 7, 8, 2])
+    devices, there = Devices.of(split, True), Devices.of(split, True, PLACE)
+    stacked = State.start(method, devices.n_items, len(devices), 1)
+    fused = State.start(method, devices.n_items, len(devices), 1, PLACE)
+    for round_ in range(1, rounds + 1):
+        slow = play(method, stacked, devices, users, 7, round_)
+        playing = fused_gpu.fused_round(method, fused, there, 7, round_)
+        playing.play(users.to(PLACE), users.new_zeros(len(users), 0, device=PLACE))
+        quick = playing.finish()
+    everyone, items = torch.arange(len(devices)), torch.arange(devices.n_items)
+    own = stacked.stores["own"].take(everyone, everyone[:, None], items)
+    assert (own != stacked.stores["own"].start).any()
+    close(fused.stores["own"].take(everyone.to(PLACE), everyone[:, None].to(PLACE), items.to(PLACE)), own, tolerance)
+    assert fused.stores["own"].held.tolist() == stacked.stores["own"].held.tolist()
+    for part in ("shared", "private"):
+        for key, value in getattr(stacked, part).items():
+            close(getattr(fused, part)[key], value, tolerance)
+    assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
+    assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+
+
+EVERY = [*LINEAR, ("fedrap", ())]
+
+
+@needs_gpu
+@pytest.mark.parametrize(("name", "plugins"), EVERY, ids=["+".join((n, *p)) for n, p in EVERY])
+def test_a_trainer_on_the_gpu_agrees_with_one_on_the_cpu(small, random_split, name, plugins):
+    split = random_split(users=60, items=150, least=6, most=40, seed=2)
+    method, rules = small(name, plugins), protocol("clean")
+    assert fits(method.fused_form(150), "cuda")
+    slow = trainer(method, split, rules, 3, 0.7)
+    quick = trainer(method, split, rules, 3, 0.7, "cuda", "fused")
+    for round_ in (1, 2):
+        expected, played = slow.play(round_), quick.play(round_)
+    for metric, value in expected.test["sampled"].items():
+        assert played.test["sampled"][metric] == pytest.approx(value, abs=0.02)  # one user more or less
+    review, other = quick.review(played.model, 2), slow.review(expected.model, 2)
+    assert review.test["sampled"]["hr@10"] == pytest.approx(played.test["sampled"]["hr@10"], abs=0.02)
+    assert review.test["full"]["hr@20"] == pytest.approx(other.test["full"]["hr@20"], abs=0.02)
+    for view, metrics in other.views.items():
+        assert review.views[view]["hr@10"] == pytest.approx(metrics["hr@10"], abs=0.02)
+
+
+@needs_gpu
+def test_nothing_waits_for_the_gpu_within_a_round(small, random_split):
+    devices = Devices.of(random_split(users=60, items=150, least=6, most=40, seed=2), False, "cuda")
+    method, users = small("pfedrec"), torch.arange(60, device="cuda")
+    state = State.start(method, 150, 60, 3, "cuda")
+    lengths = devices.lengths(users, method.negatives)
+    ask = torch.arange(150, device="cuda").expand(60, -1)
+    known = lengths.cpu()
+
+    def play(round_):
+        playing = fused_gpu.fused_round(method, state, devices, 3, round_)
+        return playing.learn(users, ask, None, lengths, known)
+
+    play(1)  # compiles
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        play(2)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_gpu
+def test_every_method_plays_the_same_round_on_the_gpu(device_method, split):
+    method, users = device_method, torch.tensor([1, 4, 0, 7, 8, 2])
+    states = [State.start(method, 60, 9, 1, place) for place in ("cpu", "cuda")]
+    for round_ in (1, 2):
+        here, there = (
+            play(method, state, Devices.of(split, True, place), users.to(place), 7, round_)
+            for state, place in zip(states, ("cpu", "cuda"), strict=True)
+        )
+    flat = states[0].tensors()
+    if not any(name.endswith("/m") for name in flat):  # Adam makes a whole step of a gradient that is but rounding
+        for name, value in flat.items():
+            if value.is_floating_point():
+                close(states[1].tensors()[name], value, 2e-3)
+    assert there.loss is None if here.loss is None else there.loss == pytest.approx(here.loss, rel=1e-3)
+    assert there.up_bytes == pytest.approx(here.up_bytes, rel=1e-3)
