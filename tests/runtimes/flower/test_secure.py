@@ -52,7 +52,7 @@ def test_the_server_receives_nothing_of_a_single_device(federation, random_split
     messages = recorded(federated.run / "received")
     assert len(messages) == 4 + 4 * 3 * 4  # who they are, and four trips each
     secrets = Secrets(data.n_items, vectors=[vector[vector != 0].numpy() for vector in vectors])
-    secrets.vectors += [np.float32(q) for v in vectors for q in quantize([v.numpy()], 8.0, 1 << 22)]
+    secrets.vectors += [np.float32(q) for v in vectors for q in quantize([v.numpy()], 64.0, 1 << 22)]
     assert search(messages, secrets) == []
     bare = {"update": vectors[0][vectors[0] != 0].numpy().tobytes()}
     assert search([*messages, bare], secrets) != []  # it would be found

@@ -73,7 +73,7 @@ class FederationSettings(Settings):
     """Users that one device may speak for; an update for more is refused."""
     most_norm: PositiveFloat | None = None
     """Largest norm of an update for each user in it; larger ones are refused."""
-    most: PositiveFloat = 8.0
+    most: PositiveFloat = 64.0
     """With secure=true: largest value in the mean of a device's users' updates; what is beyond is cut off."""
     channel: ChannelSettings = ChannelSettings()
     """How updates travel."""
