@@ -198,7 +198,7 @@ def metric_sums(ranks: Sampled | Full) -> dict[str, tuple[float, int]]:
     """Sums of the metrics over the users that are ranked, and how many these are: `valid sampled hr@10`, ..."""
     kind = "sampled" if isinstance(ranks, Sampled) else "full"
     count = len(ranks.valid)
-    if not count or (isinstance(ranks, Sampled) and not bool(ranks.seen.all())):
+    if not count or (isinstance(ranks, Sampled) and len(ranks.missing())):
         return {}
     return {
         f"{part} {kind} {name}": (value * count, count)
