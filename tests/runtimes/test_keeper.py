@@ -86,7 +86,15 @@ def test_interrupted_a_run_stores_its_last_round_and_killed_it_plays_again(tmp_p
     same(run, plain, path)
 
 
-@pytest.mark.usefixtures("_large")
+@pytest.fixture
+def _listening():
+    """Ctrl-C is heard here even where whoever started the tests ignores it, as a shell does for what it runs behind."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_large", "_listening")
 def test_ctrl_c_waits_for_the_round_where_one_would_be_lost(tmp_path, data, plain, monkeypatch):
     path, play = tmp_path / "run", fr.runtimes.trainers.DeviceTrainer.play
 
@@ -104,6 +112,7 @@ def test_ctrl_c_waits_for_the_round_where_one_would_be_lost(tmp_path, data, plai
     same(fr.resume(path, data), plain, path)
 
 
+@pytest.mark.usefixtures("_listening")
 def test_ctrl_c_does_not_wait_where_everything_is_stored(tmp_path, data, monkeypatch):
     path, play = tmp_path / "run", fr.runtimes.trainers.DeviceTrainer.play
 
