@@ -172,6 +172,21 @@ def test_devices_that_were_late_are_asked_again_where_too_few_are_left(federatio
     assert sorted(lost) == [0, 1, 2]
 
 
+def test_a_round_that_is_played_again_asks_those_whose_first_words_were_lost(federation, random_split):
+    lost = []
+
+    def twist(node, message, reply):
+        kind = message.metadata.message_type
+        if kind == "query" and node == 2 and not lost:
+            lost.append(node)
+            return None
+        return None if kind == "train" and node == 1 else reply
+
+    federated = federation(random_split().data, settings=small("pfedrec"), twist=twist, deadline=0.3, minimum=2)
+    assert federated.serve()["rounds"] == 3
+    assert [line["round"] for line in federated.events("again")][:1] == [1]
+
+
 def test_a_server_gives_up_when_devices_stay_away(federation, random_split):
     federated = federation(random_split().data, nodes=2, minimum=3, deadline=0.2, patience=0.4)
     with pytest.raises(UserError, match=r"round 1: 2 devices after 0.4 s, 3 are needed"):

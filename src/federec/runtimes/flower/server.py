@@ -141,8 +141,8 @@ class Server:
 
     def train(self, round_: int) -> tuple[list[Reply], list[int]]:
         """The updates of enough devices, and who was asked for them."""
-        for _ in range(TRIES):
-            chosen = self.chosen(self.gather(round_), round_)
+        for again in range(TRIES):
+            chosen = self.chosen(self.gather(round_, everyone=again > 0), round_)
             orders = {node: self.order("train", round_, self.nodes[node], self.keep) for node in chosen}
             replies, answered = self.ask(orders)
             self.events.add("federec_updates_total", answered)
