@@ -180,8 +180,8 @@ def test_every_method_plays_the_same_round_on_the_gpu(device_method, split):
             for state, place in zip(states, ("cpu", "cuda"), strict=True)
         )
     flat = states[0].tensors()
-    # Where devices keep Adam's moments values are not compared: FedRecGEL's differed by more after two rounds (13 % of one
-    # tensor beyond 1e-3 of its maximum), for a reason that has not been found.
+    # Where devices keep Adam's moments values are not compared: FedRecGEL's differed by more after two rounds (13 % of
+    # one tensor beyond 1e-3 of its maximum), for a reason that has not been found.
     if not any(name.endswith("/m") for name in flat):
         for name, value in flat.items():
             if value.is_floating_point():
