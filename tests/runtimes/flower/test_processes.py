@@ -62,6 +62,17 @@ def events(folder, kind=None):
     return [line for line in lines if kind in (None, line["event"])]
 
 
+def taken_in(folder, round_):
+    """Users of each reply that became part of a round: those of its last try."""
+    taken = []
+    for line in events(folder):
+        if line["event"] in ("start", "again") and line["round"] == round_:
+            taken = []
+        if line["event"] == "reply" and line["kind"] == "train" and line["round"] == round_:
+            taken.append(line["users"])
+    return taken
+
+
 def up(*arguments):
     command = [sys.executable, "-m", "federec", "federation", "up", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -213,7 +224,7 @@ def test_everything_that_goes_wrong_with_devices_and_the_server(tmp_path, popula
     state = State.start(method, data.n_items, data.n_users, 9)
     learn(method, state, devices, users[len(shares["killed"])], 9, 1)  # it did learn, though nobody heard of it
     for round_ in range(1, 5):
-        taken = [line["users"] for line in events(out, "reply") if line["kind"] == "train" and line["round"] == round_]
+        taken = taken_in(out, round_)
         assert {len(shares["good"]), len(shares["better"])} <= set(taken)
         assert not {len(shares[name]) for name in (*MISBEHAVING, "damaged", "silent")} & set(taken)
         assert (len(shares["killed"]) in taken) == (round_ >= again)
