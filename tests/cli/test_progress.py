@@ -1,6 +1,7 @@
 import io
 import os
 import pty
+import select
 import sys
 
 import pytest
@@ -40,7 +41,9 @@ def test_on_a_terminal_a_bar(monkeypatch):
         with progress(quiet=False) as on_round:
             on_round(LINE | {"round": 2}, 3)
         terminal.flush()
-        shown = os.read(ours, 100_000).decode()
+        shown = ""
+        while select.select([ours], [], [], 0.5)[0]:  # it comes in pieces
+            shown += os.read(ours, 100_000).decode()
     os.close(ours)
     assert "2/3" in shown
     assert "valid hr@10 0.5000" in shown

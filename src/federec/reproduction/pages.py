@@ -114,7 +114,7 @@ def _table(rows: Sequence[Row], data: str, found: dict[Key, Finished], known: di
         sent = [value / 1e3 for value in up if value is not None]
         cells.append(f"{fmean(sent):.1f}" if sent else "not federated")
         lines.append("| " + " | ".join(cells) + " |")
-    note = "seeds are those under `paper` and `clean`; seconds as they came, with other runs beside"
+    note = "seeds are those under `paper` and `clean`; seconds as they came, on CPUs and GPUs, with other runs beside"
     return "\n".join(lines) + f"\n\nEach cell is HR@10 / NDCG@10; {note}.\n"
 
 
