@@ -9,6 +9,10 @@ import argparse
 import time
 
 import torch
+
+if not torch.cuda.is_available():
+    raise SystemExit("no GPU is usable here; see `federec doctor`")
+
 from torch.profiler import ProfilerActivity, profile
 
 import federec as fr

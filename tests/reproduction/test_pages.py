@@ -7,7 +7,7 @@ import pytest
 from federec.errors import UserError
 from federec.reproduction.cells import Cell, Row, estimate, run_cells, unfinished
 from federec.reproduction.grids import Grid
-from federec.reproduction.pages import published, write_page
+from federec.reproduction.pages import Finished, published, write_page
 
 ROWS = (Row("fedmf", "fedmf", settings={"dim": 4}), Row("popularity", "popularity", federated=False))
 
@@ -84,3 +84,12 @@ def test_a_published_figure_that_was_missed_is_named(small, tmp_path, monkeypatc
         [c.folder(runs).result()["test"]["sampled"]["hr@10"] for c in popular if c.protocol == "paper"]
     )
     assert "Further than" not in write_page(grid, cells, runs, tmp_path / "out", "").read_text()
+
+
+def test_only_runs_of_the_same_seed_are_paired():
+    ranks = np.random.default_rng(1).integers(0, 40, (3, 300))
+    some = Finished([{"seed": seed} for seed in (0, 1, 2)], ranks)
+    late = Finished([{"seed": 2}], ranks[2:])
+    difference, seeds = some.against(late, "hr@10")
+    assert seeds == 1 and difference == (0, 0, 0)  # the same runs; seed 0 against seed 2 would differ
+    assert some.against(Finished([{"seed": 7}], ranks[:1]), "hr@10") is None

@@ -29,7 +29,7 @@ def test_the_summary_names_the_best_and_answers_from_finished_runs(tmp_path, mon
 
 
 def test_only_a_clear_difference_is_bold():
-    ranks = np.random.default_rng(1).integers(0, 40, (2, 400))
-    base, better = Finished([], ranks), Finished([], np.maximum(ranks - 6, 0))
+    ranks, seeds = np.random.default_rng(1).integers(0, 40, (2, 400)), [{"seed": 0}, {"seed": 1}]
+    base, better = Finished(seeds, ranks), Finished(seeds, np.maximum(ranks - 6, 0))
     assert summary._answer(better, base).startswith("**+") and not summary._answer(base, base).startswith("**")
     assert summary._answer(None, base) == ""

@@ -17,7 +17,7 @@ from federec.evaluation.protocols import PROTOCOLS
 from federec.files import make_folder, write_atomic
 from federec.reproduction.cells import Cell, Row
 from federec.reproduction.grids import ABOUT, Grid
-from federec.reproduction.statistics import paired_difference
+from federec.reproduction.statistics import Difference, paired_difference
 
 _COLUMNS = (("paper", "sampled"), ("clean", "sampled"), ("clean", "full"))
 _METRICS = ("hr@10", "ndcg@10")
@@ -35,6 +35,16 @@ class Finished:
 
     def values(self, kind: str, metric: str) -> list[float]:
         return [100 * result["test"][kind][metric] for result in self.results]
+
+    def against(self, other: Finished, metric: str) -> tuple[Difference, int] | None:
+        """How much better these runs are, and over how many seeds: those that both have. A seed decides what is held
+        out among equals and what it is ranked against, so runs of different seeds are not paired."""
+        seeds = [[result["seed"] for result in group.results] for group in (self, other)]
+        both = sorted(set(seeds[0]) & set(seeds[1]))
+        if not both:
+            return None
+        a, b = (group.ranks[[s.index(seed) for seed in both]] for group, s in zip((self, other), seeds, strict=True))
+        return paired_difference(a, b, metric), len(both)
 
 
 Key = tuple[str, str, str]
@@ -125,8 +135,10 @@ def _claims(grid: Grid, data: str, found: dict[Key, Finished]) -> str:
         a, b = found.get((first, data, "clean")), found.get((second, data, "clean"))
         if a is None or b is None:
             continue
-        seeds = min(len(a.ranks), len(b.ranks))
-        differences = [paired_difference(a.ranks[:seeds], b.ranks[:seeds], metric) for metric in _METRICS]
+        compared = [pair for metric in _METRICS if (pair := a.against(b, metric))]
+        if not compared:
+            continue
+        differences = [difference for difference, _ in compared]
         shown = [f"{100 * d.mean:+.2f} [{100 * d.low:+.2f}, {100 * d.high:+.2f}]" for d in differences]
         lines.append(f"| {first} against {second} | {' | '.join(shown)} | {differences[0].verdict} |")
     if not lines:

@@ -10,7 +10,6 @@ from federec.files import make_folder, write_atomic
 from federec.reproduction.cells import Cell, Row
 from federec.reproduction.grids import GRIDS
 from federec.reproduction.pages import Finished, Key, collect
-from federec.reproduction.statistics import paired_difference
 
 QUESTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
@@ -101,10 +100,10 @@ def _answers(pairs: Sequence[tuple[str, str]], data: Sequence[str], found: dict[
 
 
 def _answer(a: Finished | None, b: Finished | None) -> str:
-    if a is None or b is None:
+    compared = None if a is None or b is None else a.against(b, "hr@10")
+    if compared is None:
         return ""
-    seeds = min(len(a.ranks), len(b.ranks))
-    difference = paired_difference(a.ranks[:seeds], b.ranks[:seeds], "hr@10")
+    difference, seeds = compared
     shown = f"{100 * difference.mean:+.1f}\u00a0[{100 * difference.low:+.1f},\u00a0{100 * difference.high:+.1f}]"
     shown = f"**{shown}**" if difference.low > 0 or difference.high < 0 else shown
     return shown + ("¹" if seeds == 1 else "")
