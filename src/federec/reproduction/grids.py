@@ -64,7 +64,7 @@ GRIDS = {
             (
                 *map(_reference, ("ncf", "mf")),
                 *map(_row, ("fedmf", "fedncf", "fedrecon", "metamf", "fedpergnn", "pfedrec")),
-                *map(_row, ("fcf", "fedals", "fedease")),
+                *map(_row, ("fedrap", "fedrecgel", "fcf", "fedals", "fedease")),
                 Row("fedease recency", "fedease", settings=presets("fedease")["recency"]),
                 *(_row(method, "recency") for method in ("fedmf", "pfedrec")),
                 _reference("lightgcn"),
@@ -134,7 +134,7 @@ GRIDS = {
                     _row(method, "plgc", mix="fixed"),
                 )
             ),
-            ("ml-100k", "ml-1m"),
+            (*_ALL_DATA, "filmtrust"),
             tuple((f"{method}+plgc", method) for method in ("fedmf", "fedncf", "pfedrec", "fedrap")),
         ),
         Grid(
@@ -146,6 +146,7 @@ GRIDS = {
                 *(_row("fedrecgel", **{radius: 0.0}) for radius in ("rho_shared", "rho_private")),
                 _row("fedrecgel", rho_shared=0.0, rho_private=0.0),
                 *(row for method in ("fedmf", "fedncf", "pfedrec") for row in (_row(method), _row(method, "sam"))),
+                _row("fedrap"),
                 *CONTROLS,
             ),
             ("filmtrust", "lastfm-2k", "amazon-video", "ml-100k"),
