@@ -23,6 +23,8 @@ class Grid:
     """Pairs of row labels: is the first better than the second?"""
     tried: Mapping[str, str] = field(default_factory=dict)
     """Row label -> what was done to reach its published figures, said where they are missed."""
+    dimensions: bool = False
+    """The page also shows how many dimensions of the item tables each row uses."""
 
 
 def _row(method: str, *plugins: str, **settings: object) -> Row:
@@ -136,6 +138,7 @@ GRIDS = {
             ),
             (*_ALL_DATA, "filmtrust"),
             tuple((f"{method}+plgc", method) for method in ("fedmf", "fedncf", "pfedrec", "fedrap")),
+            dimensions=True,
         ),
         Grid(
             "fedrecgel",

@@ -15,6 +15,7 @@ import numpy as np
 
 from federec.evaluation.protocols import PROTOCOLS
 from federec.files import make_folder, write_atomic
+from federec.reproduction import dimensions
 from federec.reproduction.cells import Cell, Row
 from federec.reproduction.grids import ABOUT, Grid
 from federec.reproduction.statistics import Difference, paired_difference
@@ -89,6 +90,10 @@ def write_page(grid: Grid, cells: Sequence[Cell], runs: Path, out: Path, command
             about = f"{ABOUT[name]}\n" if name in ABOUT else ""
             parts += [f"## {name}\n", about, _table(grid.rows, name, found, known), f"![{name}]({figure})\n"]
             parts += [_claims(grid, name, found), _best(grid.rows, name, found)]
+            if grid.dimensions and (lines := dimensions.noted(cells, name, runs)):
+                figure = f"{grid.name}-{Path(name).name}-dimensions.svg"
+                write_atomic(out / figure, dimensions.figure(lines))
+                parts += [dimensions.table(lines), f"![{name}, dimensions]({figure})\n"]
             parts += [_missed(grid, name, found, known), _missing(grid.rows, name, found)]
     write_atomic(out / f"{grid.name}.csv", _csv(grid, data, found, known))
     path = out / f"{grid.name}.md"

@@ -1,0 +1,87 @@
+"""How many dimensions of the item tables the methods of a page use, from what their runs noted in every round."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from federec.reproduction.cells import Cell
+from federec.runtimes.folder import Line
+
+_RANK, _SPECTRUM, _MIX = "effective rank", "spectrum", "mixing weight"
+
+
+def noted(cells: Sequence[Cell], data: str, runs: Path) -> dict[str, list[Line]]:
+    """Row label -> the rounds of its first finished run under clean that noted its item table."""
+    found: dict[str, list[Line]] = {}
+    order = list(dict.fromkeys(cell.row.label for cell in cells))
+    for cell in sorted(cells, key=lambda cell: order.index(cell.row.label)):
+        folder = cell.folder(runs)
+        if (cell.data, cell.protocol) != (data, "clean") or cell.row.label in found or not cell.finished(runs):
+            continue
+        if (folder.path / "rounds.jsonl").is_file():
+            lines = folder.lines(folder.result()["rounds"])
+            if all(any(name.endswith(_RANK) for name in line.get("notes", ())) for line in lines):
+                found[cell.row.label] = lines
+    return found
+
+
+def table(found: dict[str, list[Line]]) -> str:
+    """One line a row: the table's effective rank and the devices' mixing weight, in the first and the last round."""
+    lines = ["| one run under clean | effective rank | largest singular value, share | mixing weight |"]
+    lines.append("|" + " --- |" * 4)
+    for label, rounds in found.items():
+        ends = [line["notes"] for line in (rounds[0], rounds[-1])]
+        ranks = " to ".join(f"{_one(notes, _RANK):.1f}" for notes in ends)
+        shares = " to ".join(f"{_one(notes, _SPECTRUM)[0] / sum(_one(notes, _SPECTRUM)):.2f}" for notes in ends)
+        mixes = " to ".join(f"{notes[_MIX]:.2f}" for notes in ends if _MIX in notes)
+        lines.append(f"| {label} | {ranks} | {shares} | {mixes} |")
+    note = "From the first round to the last; the effective rank is exp of the entropy of the singular values' shares."
+    return "\n".join(lines) + f"\n\n{note}\n"
+
+
+def figure(found: dict[str, list[Line]]) -> str:
+    """Effective rank and mixing weight by round, and the last spectrum; as SVG text."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update({"svg.hashsalt": "federec", "svg.fonttype": "none", "font.size": 9})
+    from matplotlib import pyplot
+
+    panels, (rank, spectrum, mix) = pyplot.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
+    methods = list(dict.fromkeys(label.split("+")[0] for label in found))
+    variants = list(dict.fromkeys(label.partition("+")[2] for label in found))
+    for label, rounds in found.items():
+        method, _, variant = label.partition("+")
+        look = {
+            "color": f"C{methods.index(method)}",
+            "linestyle": ("-", "--", ":", "-.")[variants.index(variant) % 4],
+            "label": label,
+        }
+        numbers = [line["round"] for line in rounds]
+        rank.plot(numbers, [_one(line["notes"], _RANK) for line in rounds], **look)
+        values = _one(rounds[-1]["notes"], _SPECTRUM)
+        spectrum.plot(range(1, len(values) + 1), [value / values[0] for value in values], **look)
+        if _MIX in rounds[-1]["notes"]:
+            mix.plot(numbers, [line["notes"][_MIX] for line in rounds], **look)
+    for axes, (x, y) in zip(
+        (rank, spectrum, mix),
+        (("round", _RANK), ("dimension", "singular value over the largest"), ("round", _MIX)),
+        strict=True,
+    ):
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.grid(alpha=0.3)
+    handles, labels = rank.get_legend_handles_labels()
+    panels.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    text = io.StringIO()
+    panels.savefig(text, format="svg", metadata={"Date": None})
+    pyplot.close(panels)
+    return text.getvalue()
+
+
+def _one(notes: dict[str, Any], kind: str) -> Any:
+    """A figure of the method's one item table, or of its first."""
+    return next(value for name, value in notes.items() if name.endswith(kind))
