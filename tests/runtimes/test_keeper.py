@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import federec as fr
+from federec.cohort import room
 from federec.runtimes import folder, keeper
 
 ROUNDS = 6
@@ -18,9 +19,10 @@ def data(random_split):
     return random_split(users=12, items=40).data
 
 
-@pytest.fixture
-def _large(monkeypatch):
+@pytest.fixture(params=[room.SHARE, 0.0], ids=["in memory", "in files"])
+def _large(monkeypatch, request):
     """Every state is large, and storing it takes so long that only the first and the last are stored."""
+    monkeypatch.setattr(room, "SHARE", request.param)
     for module in (folder, keeper):
         monkeypatch.setattr(module, "LARGE", 0)
     monkeypatch.setattr(keeper, "SHARE", 1e-9)

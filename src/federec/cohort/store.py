@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from federec.cohort.layers import Params
+from federec.cohort.room import Arena
 from federec.cohort.rows import Rows, look_up
 
 PAGE = 32
@@ -33,8 +34,8 @@ class RowStore:
         """[devices, width] pages of each device, -1 where it has no more."""
         self.used = 0
         """Pages that devices have been given."""
-        self._ids = _Arena(np.zeros((0, PAGE), np.int32), place)
-        self._rows = _Arena(np.zeros((0, PAGE, start.shape[1]), np.float32), place)
+        self._ids = Arena(np.zeros((0, PAGE), np.int32), place)
+        self._rows = Arena(np.zeros((0, PAGE, start.shape[1]), np.float32), place)
 
     @property
     def place(self) -> torch.device:
@@ -149,38 +150,8 @@ class RowStore:
         store = RowStore(torch.from_numpy(arrays["start"]).to(place), 0)
         store.held, store.pages = (torch.from_numpy(arrays[name]).to(place) for name in ("held", "pages"))
         store.used = len(arrays["ids"])
-        store._ids, store._rows = _Arena(arrays["ids"], store.place), _Arena(arrays["rows"], store.place)
+        store._ids, store._rows = Arena(arrays["ids"], store.place), Arena(arrays["rows"], store.place)
         return store
-
-
-class _Arena:
-    """A table that grows at its end. On the CPU the operating system lengthens it in place: large ones never exist
-    twice."""
-
-    def __init__(self, array: NDArray[Any], place: torch.device) -> None:
-        self._array = array if array.flags.owndata else array.copy()  # only its owner may lengthen memory
-        self.tensor = torch.from_numpy(self._array).to(place)
-
-    def copy(self, length: int) -> _Arena:
-        """Another with the first `length` rows, in the same place."""
-        here = self.tensor.device.type == "cpu"
-        other = _Arena(self._array[: length if here else 0].copy(), self.tensor.device)
-        if not here:
-            other.tensor = self.tensor[:length].clone()
-        return other
-
-    def reserve(self, length: int, most: int) -> None:
-        """At least so many rows; where they grow a quarter more than there were, up to `most`."""
-        old = self.tensor
-        if length <= len(old):
-            return
-        shape = (min(max(length, len(old) * 5 // 4), most), *old.shape[1:])
-        if old.device.type == "cpu":
-            self._array.resize(shape, refcheck=False)
-            self.tensor = torch.from_numpy(self._array)
-        else:
-            self.tensor = old.new_zeros(shape)
-            self.tensor[: len(old)] = old
 
 
 def _ranked(counts: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from federec.cohort.layers import ITEMS, Params
 from federec.cohort.optim import Adam
+from federec.cohort.room import duplicate, spread
 from federec.cohort.store import RowStore
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod
@@ -40,10 +42,10 @@ class State:
             if param.rows:
                 state.stores[name] = RowStore(value, devices)
                 continue
-            stacked = value.expand(devices, *value.shape).clone()
-            state.private[name] = stacked
+            state.private[name] = spread(value, devices)
             if param.adam:
-                state.private |= {f"{name}/{part}": zeros for part, zeros in Adam.moments(stacked).items()}
+                moments = Adam.moments(value[None])
+                state.private |= {f"{name}/{part}": spread(zeros[0], devices) for part, zeros in moments.items()}
         return state
 
     @property
@@ -55,7 +57,7 @@ class State:
         """An independent copy."""
         return State(
             {name: value.clone() for name, value in self.shared.items()},
-            {name: value.clone() for name, value in self.private.items()},
+            {name: duplicate(value) for name, value in self.private.items()},
             {name: store.copy() for name, store in self.stores.items()},
             {name: value.clone() for name, value in self.server.items()},
         )
@@ -115,7 +117,8 @@ class State:
                 stores.setdefault(name, {})[part] = value
             else:
                 # A copy lies in memory as torch would have laid it: where numbers lie can change the last bit of a
-                # product.
-                getattr(state, kind)[name] = torch.from_numpy(value).to(place, copy=True)
+                # product. Mapped ones lie well.
+                copy = not isinstance(value, np.memmap)
+                getattr(state, kind)[name] = torch.from_numpy(value).to(place, copy=copy)
         state.stores = {name: RowStore.of(parts, place) for name, parts in stores.items()}
         return state

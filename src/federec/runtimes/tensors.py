@@ -1,4 +1,4 @@
-"""State files, in the safetensors format. They may be as large as half the memory, so no second copy is ever made: what
+"""State files, in the safetensors format. They may be larger than half the memory, so no second copy is ever made: what
 lies in memory is written as it lies, and read to where it stays."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from federec.cohort.layers import Params
+from federec.cohort.room import mapped, too_large
 from federec.files import cannot_read
 
 _TYPES = {"F64": np.float64, "F32": np.float32, "I64": np.int64, "I32": np.int32, "BOOL": np.bool_}
@@ -34,7 +35,7 @@ def pieces(tensors: Params) -> Iterator[bytes | memoryview]:
 
 
 def read(path: Path) -> dict[str, NDArray[Any]]:
-    """The tensors of a file, each in memory of its own. ValueError, KeyError or TypeError where it is damaged."""
+    """The tensors of a file, each in room of its own. ValueError, KeyError or TypeError where it is damaged."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -47,7 +48,8 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
                 (begin, end), kind = facts["data_offsets"], np.dtype(_TYPES[facts["dtype"]])
                 if start + end > size or end - begin != math.prod(facts["shape"]) * kind.itemsize:
                     raise ValueError(f"{name} is cut off")
-                arrays[name] = np.empty(facts["shape"], kind)
+                shape = tuple(facts["shape"])
+                arrays[name] = mapped(shape, kind) if too_large(shape, kind) else np.empty(shape, kind)
                 file.seek(start + begin)
                 file.readinto(arrays[name].reshape(-1).view(np.uint8))  # type: ignore[arg-type]
             return arrays
