@@ -43,7 +43,8 @@ def descend(step, rate=0.5):
     """One squared-error step on everything."""
     p = {name: value.detach().requires_grad_() for name, value in step.values().items()}
     loss = (((p["items"] * p["w"][:, None]).sum(2) - step.labels) ** 2 * step.weight).sum(1)
-    gradients = step.autograd(loss, [p["w"], p["items"]])
+    step.keep(loss.detach())
+    gradients = torch.autograd.grad(loss.sum(), [p["w"], p["items"]])
     for name, gradient in zip(("w", "items"), gradients, strict=True):
         step.move(name, gradient, rate)
 
@@ -198,8 +199,7 @@ def test_shifted_values_are_the_current_ones_plus_the_shift_and_their_loss_is_no
         p = step.values()
         torch.testing.assert_close(p["w"], plain["w"] + 1)
         assert torch.equal(p["items"], plain["items"])
-        w = p["w"].requires_grad_()
-        step.autograd(w.sum(1), [w])
+        step.keep(p["w"].sum(1))
     assert torch.equal(step.values()["w"], plain["w"]) and cohort.losses == []
 
 

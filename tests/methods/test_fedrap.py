@@ -10,8 +10,9 @@ from federec.cohort.draw import Devices, draw
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.evaluation.protocols import protocol
-from federec.federation.round import play
+from federec.federation.round import cohorts, play
 from federec.federation.state import State
+from federec.methods.base import DeviceMethod
 from federec.methods.fedrap import FedRAP
 from federec.runtimes.trainers import trainer
 
@@ -108,6 +109,22 @@ def test_rounds_equal_the_algorithm_client_by_client(random_split, settings):
             torch.testing.assert_close(layer, (client.weight.detach(), client.bias.detach()), rtol=1e-3, atol=1e-4)
     if settings == {"batch": 2048}:
         assert len(passes) > 1  # devices stop at different times
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("batch", [8, 2048])
+def test_gradients_in_closed_form_are_autograds(random_split, norm, batch):
+    method = FedRAP(**QUIET, norm=norm, batch=batch)
+    state = State.start(method, 40, 12, seed=1)
+    cohort = next(cohorts(method, state, Devices.of(random_split(), False), torch.arange(12), 0, 7))
+    names = ["own", "score.0.bias", "common", "score.0.weight"]
+    for step in (*cohort.steps(batch), cohort.whole(2048)):
+        loss, found = method.derive(step.values(), step, names)
+        expected, gradient = DeviceMethod.derive(method, step.values(), step, names)
+        torch.testing.assert_close(loss, expected)
+        assert list(found) == names
+        for name in names:
+            torch.testing.assert_close(found[name], gradient[name], rtol=1e-4, atol=1e-6)
 
 
 def test_a_round_worked_by_hand(split_of):

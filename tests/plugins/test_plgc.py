@@ -6,17 +6,18 @@ from pydantic import ValidationError
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from federec.cohort.draw import Devices, draw
+from federec.cohort.redundancy import redundancy
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.errors import UserError
 from federec.evaluation.protocols import protocol
-from federec.federation.round import play
+from federec.federation.round import cohorts, play
 from federec.federation.state import State
 from federec.federation.views import score_own
 from federec.methods.fedmf import FedMF
 from federec.methods.pfedrec import PFedRec
 from federec.plugins.base import plug
-from federec.plugins.plgc import PLGC, _speed
+from federec.plugins.plgc import PLGC, _once, _speed
 from federec.plugins.registry import build
 from federec.runtimes.trainers import trainer
 
@@ -81,6 +82,31 @@ def test_a_batch_equals_plain_torch(random_split):
     torch.testing.assert_close(state.private["plgc.odds"][2], odds, rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(state.shared["items"], table.detach(), rtol=1e-4, atol=1e-5)
     assert report.notes["mixing weight"] == pytest.approx(float(odds.sigmoid()), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedmf", "fedncf", "pfedrec", "fedrap"])
+def test_gradients_are_those_of_the_method_at_mixed_rows(random_split, small, name):
+    """By autograd through the mix, beside the method's own gradient times a."""
+    plain, method = small(name), small(name, ["plgc"], beta=0.3, gamma=0.7)
+    state = State.start(method, 40, 12, seed=1)
+    cohort = next(cohorts(method, state, Devices.of(random_split(), False), torch.arange(12), 0, 7))
+    (table,) = method.tables()
+    step = next(cohort.steps(8))
+    names = [n for n in (*method.shared(), *method.private()) if n != "plgc.odds"]
+    generator = torch.Generator().manual_seed(2)
+    p = step.values() | {"plgc.odds": torch.randn(step.active, generator=generator)}
+    p |= {table + "@server": torch.randn(p[table].shape, generator=generator)}
+    loss, found = method.derive(p, step, names)
+
+    leaf = {n: p[n].clone().requires_grad_() for n in names}
+    own = p["plgc.odds"].sigmoid()[:, None, None]
+    mixed = p | leaf | {table: own * leaf[table] + (1 - own) * p[table + "@server"]}
+    expected = plain.loss(mixed, step)
+    slopes = dict(zip(names, torch.autograd.grad(expected.sum(), leaf.values()), strict=True))
+    value, slope = redundancy(p[table], p[table + "@server"], _once(step), 0.7)
+    torch.testing.assert_close(loss, expected.detach() + 0.3 * value)
+    for n in names:
+        torch.testing.assert_close(found[n], slopes[n] + 0.3 * slope if n == table else slopes[n])
 
 
 def test_speed_worked_by_hand():

@@ -6,7 +6,7 @@ autograd, no loop over devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -159,11 +159,6 @@ class Step:
         if self.distinct or name not in self.cohort.tables:
             return gradient
         return embedding(self.slots, self.scattered(name, gradient))
-
-    def autograd(self, loss: Tensor, wrt: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Each device's own gradient, from the sum of all devices' losses [A]."""
-        self.keep(loss.detach())
-        return torch.autograd.grad(loss.sum(), list(wrt))
 
     def keep(self, loss: Tensor) -> None:
         """Report the devices' losses [A], unless they are those of shifted parameters."""

@@ -136,7 +136,8 @@ class DeviceMethod(Method):
 
     def features(self, p: Params) -> Tensor:
         """What the last layer of the score multiplies, [C, B, width]. By default the shared item rows side by side."""
-        return torch.cat([p[name] for name, param in self.shared().items() if param.rows], 2)
+        rows = [p[name] for name, param in self.shared().items() if param.rows]
+        return torch.cat(rows, 2) if len(rows) > 1 else rows[0]
 
     def inspect(self, shared: Params) -> Notes:
         """What the server notes of its parameters after a round: how many dimensions its item tables use."""
@@ -173,10 +174,13 @@ class DeviceMethod(Method):
 
     def gradient(self, step: Step, names: Sequence[str]) -> Params:
         """Each device's gradient of its loss with respect to the named parameters, at their current values."""
-        return self.derive(step.values(), step, names)
+        loss, found = self.derive(step.values(), step, names)
+        step.keep(loss)
+        return found
 
-    def derive(self, p: Params, step: Step, names: Sequence[str]) -> Params:
-        """The gradient of the loss at p: by autograd here. A method may know it in closed form; a plug-in that
-        changes the loss takes `DeviceMethod.derive` instead."""
+    def derive(self, p: Params, step: Step, names: Sequence[str]) -> tuple[Tensor, Params]:
+        """Each device's loss at p [C] and its gradient: by autograd here, from the sum of all devices' losses. A method
+        may know it in closed form."""
         p = p | {name: p[name].detach().requires_grad_() for name in names}
-        return dict(zip(names, step.autograd(self.loss(p, step), [p[n] for n in names]), strict=True))
+        loss = self.loss(p, step)
+        return loss.detach(), dict(zip(names, torch.autograd.grad(loss.sum(), [p[n] for n in names]), strict=True))

@@ -16,19 +16,18 @@ the device holds in the round, positives and drawn negatives; other rows are nei
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from federec.cohort.additive import additive
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import Param, Params, item_rows, mlp, mlp_params
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, Form
-
-Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class FedRAP(DeviceMethod):
@@ -57,9 +56,9 @@ class FedRAP(DeviceMethod):
     """s(a): how v1 and v2 come in over the rounds."""
     weight_decay: NonNegativeFloat = 1e-6
     """Added to each gradient, times the parameter."""
-    step_decay: Share = 0.95
+    step_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
     """A device's steps shrink by this after each batch; they start afresh each round."""
-    round_decay: Share = 0.97
+    round_decay: Annotated[float, Field(gt=0, le=1)] = 0.97
     """All steps shrink by this after each round."""
     tolerance: NonNegativeFloat = 1e-4
     """A device stops early when its mean loss since the round began changes by less than this share in a pass."""
@@ -99,10 +98,7 @@ class FedRAP(DeviceMethod):
             rates=(self.lr, *steps),
             regularisers=self.weights,
             squared=self.norm == "l2",
-            weight_decay=self.weight_decay,
-            step_decay=self.step_decay,
-            round_decay=self.round_decay,
-            tolerance=self.tolerance,
+            **self.model_dump(include={"weight_decay", "step_decay", "round_decay", "tolerance"}),
         )
 
     def fit(self, cohort: Cohort) -> None:
@@ -143,3 +139,11 @@ class FedRAP(DeviceMethod):
             squares: Tensor = torch.linalg.eigvalsh((rows * weight[:, :, None]).mT @ rows)
             return (squares.clamp(min=0) + 1e-6).sqrt().mean(1)
         return ((rows.abs() if self.norm == "l1" else rows.square()).mean(2) * weight).sum(1)
+
+    def derive(self, p: Params, step: Step, names: Sequence[str]) -> tuple[Tensor, Params]:
+        if self.parts != "both" or self.norm == "nuclear":
+            return super().derive(p, step, names)
+        parts, squared = ("common", "own", "score.0.weight", "score.0.bias"), self.norm == "l2"
+        values, regularisers = [p[name] for name in parts], self.weights(step.cohort.round)
+        loss, found = additive(values, step.labels, step.weight, *regularisers, squared)
+        return loss, {name: found[parts.index(name)] for name in names}

@@ -11,9 +11,10 @@ the batch it removes the error at the speed
     s(K) = r'K r / (r'r tr K),     r'K r = |sum r_j h_j|^2 + (sum r_j)^2,     tr K = sum |h_j|^2 + 1
 so that a_i = s_local / (s_local + s_global), its log-odds smoothed over steps and kept from round to round.
 
-    loss + beta sum_k (1 - X_kk)^2 + beta gamma sum_{k != l} X_kl^2          X = Z_l' Z_g / n
-with Z_l, Z_g the local and global rows of the batch's n distinct items, each dimension standardised over them.
-Gradients reach the local rows only. With mix=fixed, mix_weight=1 and beta=0 nothing is changed.
+    loss(e) + beta R(l),     R = sum_k (1 - X_kk)^2 + gamma sum_{k != l} X_kl^2,     X = Z_l' Z_g / n
+with Z_l, Z_g the local and global rows of the batch's n distinct items, each dimension standardised over them. The
+method below sees mixed rows alone; gradients reach the local ones: d loss / d l = a d loss / d e. R counts in steps of
+item rows. With mix=fixed, mix_weight=1 and beta=0 nothing is changed.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, model_validator
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import SERVER, Param, Params
 from federec.cohort.redundancy import redundancy
 from federec.errors import UserError
-from federec.methods.base import DeviceMethod
 from federec.plugins.base import Plugin
 
 ODDS = "plgc.odds"
@@ -75,13 +76,17 @@ class PLGC(Plugin):
             cohort.notes["mixing weight"] = [cohort.params[ODDS].sigmoid()]
 
     def score(self, p: Params) -> Tensor:
-        return super().score(self.mixed(p) if self.mixes else p)
+        return super().score(self.mixed(p))
+
+    def weight(self, p: Params) -> Tensor | float:
+        """a of each device, to multiply rows with."""
+        return p[ODDS].sigmoid()[:, None, None] if self.mix == "ntk" else self.mix_weight
 
     def mixed(self, p: Params) -> Params:
-        """e = a l + (1 - a) g; where the server's new rows are ranked with, they are all there is."""
-        own = p[ODDS].sigmoid()[:, None, None] if self.mix == "ntk" else self.mix_weight
-        both = [name for name in self.tables() if name + SERVER in p]
-        return p | {name: p[name] * own + p[name + SERVER] * (1 - own) for name in both}
+        """p with e = a l + (1 - a) g; where the server's new rows are ranked with, they are all there is."""
+        both = [name for name in self.tables() if name + SERVER in p] if self.mixes else []
+        rest = {name: value for name, value in p.items() if SERVER not in name}
+        return rest | {name: p[name + SERVER].lerp(p[name], self.weight(p)) for name in both}
 
     def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
         if self.mix == "ntk":
@@ -97,22 +102,22 @@ class PLGC(Plugin):
         local, server = (_speed(self.features(rows), residual, samples).log() for rows in (p, received))
         odds.lerp_(local - server, 1 - self.smoothing)
 
-    def derive(self, p: Params, step: Step, names: Sequence[str]) -> Params:
-        changed = self.mixes or self.beta
-        return DeviceMethod.derive(self, p, step, names) if changed else super().derive(p, step, names)
-
-    def loss(self, p: Params, step: Step) -> Tensor:
-        loss = super().loss(p, step)
-        if not self.beta:
-            return loss
-        once = _once(step)
-        return loss + self.beta * sum(redundancy(p[n], p[n + SERVER], once, self.gamma) for n in self.tables())
+    def derive(self, p: Params, step: Step, names: Sequence[str]) -> tuple[Tensor, Params]:
+        loss, gradient = super().derive(self.mixed(p), step, names)
+        for name in (table for table in self.tables() if table in names):
+            if self.mixes:
+                gradient[name] = gradient[name] * self.weight(p)
+            if self.beta:
+                value, slope = redundancy(p[name], p[name + SERVER], _once(step), self.gamma)
+                loss, gradient[name] = loss + self.beta * value, gradient[name] + self.beta * slope
+        return loss, gradient
 
 
 def _speed(features: Tensor, residual: Tensor, samples: Tensor) -> Tensor:
     """r'K r / tr K on each device."""
+    sizes: Tensor = vector_norm(features, dim=2)
     removed = (residual[:, None] @ features).square().sum((1, 2)) + residual.sum(1).square()
-    return removed.clamp(min=1e-12) / ((features.square().sum(2) + 1) * samples).sum(1)
+    return removed.clamp(min=1e-12) / ((sizes.square_() + 1) * samples).sum(1)
 
 
 def _once(step: Step) -> Tensor:

@@ -1,0 +1,88 @@
+"""CPU seconds of a round of every method, alone and with each plug-in that fits it: one thread, default settings.
+
+python benchmarks/rounds.py [--data ml-100k] [--method fedrap] [--with none plgc] [--engine auto] [--rounds 4] [--page]
+
+A round is drawing, learning and evaluation, by the engine that a run of default length takes. Its seconds are those of
+the process, so that a busy machine matters little. The first round, which waits for compiled code, counts only where
+there is no other. A method whose rounds ask some of the devices is measured with all of them too. Each combination is
+played in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from statistics import median
+
+import torch
+from page import put, table
+
+from federec.data.split import leave_one_out
+from federec.errors import UserError
+from federec.methods.registry import METHODS
+from federec.plugins.registry import PLUGINS, build
+from federec.runtimes.config import RunConfig
+from federec.runtimes.run import make_trainer
+from federec.runtimes.trainers import DeviceTrainer
+
+HEAD = ["combination", "devices", "engine", "s a round", "slowest"]
+
+
+def combinations(methods: list[str], plugins: list[str]) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """Methods with the plug-ins that fit them, and the shares of devices to measure them with."""
+    for name in methods:
+        for plugin in plugins:
+            chosen = () if plugin == "none" else (plugin,)
+            try:
+                method = build(name, chosen)
+            except UserError:  # it does not fit
+                continue
+            for share in sorted({method.default_participation, 1.0}):
+                yield name, chosen, share
+
+
+def play(config: RunConfig, rounds: int) -> tuple[str, list[float]]:
+    """The engine of a run, and the CPU seconds of its first rounds."""
+    torch.set_num_threads(1)
+    worker, spent = make_trainer(config, leave_one_out(config.load(), config.seed), "cpu"), []
+    for round_ in range(1, min(rounds, config.rounds or rounds) + 1):
+        began = time.process_time()
+        worker.play(round_)
+        spent.append(time.process_time() - began)
+    return "fused" if isinstance(worker, DeviceTrainer) and worker.fused else "torch", spent[1:] or spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default="ml-100k")
+    parser.add_argument("--method", nargs="+", default=[*METHODS], choices=METHODS)
+    parser.add_argument("--with", nargs="+", dest="plugins", default=["none", *PLUGINS], choices=["none", *PLUGINS])
+    parser.add_argument("--engine", default="auto", choices=["auto", "torch"])
+    parser.add_argument("--rounds", type=int, default=4, help="of each run; all but the first are measured")
+    parser.add_argument("--page", action="store_true", help="write the section of docs/benchmarks.md")
+    asked = parser.parse_args()
+    rows = []
+    for name, plugins, share in combinations(asked.method, asked.plugins):
+        config = RunConfig.checked(
+            method=name, plugins=plugins, data=asked.data, participation=share, engine=asked.engine
+        )
+        with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+            try:
+                engine, spent = alone.submit(play, config, asked.rounds).result()
+            except UserError as error:
+                print(f"{'+'.join((name, *plugins)):<24} {error}", flush=True)
+                continue
+        rows.append(["+".join((name, *plugins)), f"{share:.0%}", engine, f"{median(spent):.3f}", f"{max(spent):.3f}"])
+        print("{:<24} {:>5}  {:<6} {:>8} {:>8}".format(*rows[-1]), flush=True)
+    slowest = max(rows, key=lambda row: float(row[-1]))
+    told = f"The slowest round of all: {slowest[0]}, {slowest[-1]} s."
+    print(told)
+    if asked.page:
+        put("rounds", f"A round of each method on {asked.data}", f"{table(HEAD, rows)}\n\nCPU seconds. {told}")
+
+
+if __name__ == "__main__":
+    main()
