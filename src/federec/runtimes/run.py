@@ -16,6 +16,7 @@ from federec.data.interactions import Interactions
 from federec.data.split import Split, leave_one_out
 from federec.errors import UserError
 from federec.evaluation.protocols import protocol
+from federec.methods.base import DeviceMethod
 from federec.reporting.report import html_report
 from federec.runtimes.config import RunConfig
 from federec.runtimes.distributed import ALONE, Group
@@ -24,7 +25,7 @@ from federec.runtimes.recommendation import Recommendation, best
 from federec.runtimes.trainers import Trainer, trainer
 
 _LONG = 5e6
-"""Interactions times rounds from which kernels pay."""
+"""Interactions times passes from which kernels pay."""
 
 
 @dataclass
@@ -126,6 +127,7 @@ def make_trainer(config: RunConfig, split: Split, place: str, group: Group = ALO
     method, rules = config.build(), protocol(config.protocol)
     share = config.participation or method.default_participation
     # Compiling a kernel takes some ten seconds, once: a short run is over before that.
-    short = len(split.train) * (config.rounds or 1) * share < _LONG
+    passes = method.epochs if isinstance(method, DeviceMethod) else 1
+    short = len(split.train) * (config.rounds or 1) * share * passes < _LONG
     engine = "torch" if config.engine == "auto" and short else config.engine
     return trainer(method, split, rules, config.seed, share, place, engine, config.evaluate_users, group)
