@@ -13,7 +13,7 @@ from federec.federation import fused
 from federec.federation.round import RoundReport, Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import Form, LinearScore
+from federec.methods.forms import AdditiveScore, Form, LinearScore
 
 
 class Playing(Protocol):
@@ -36,7 +36,7 @@ def fits(form: Form | None, place: str) -> bool:
     if isinstance(form, LinearScore):  # and nothing beyond
         plain = LinearScore(form.table, form.weight, form.bias, form.rate, form.item_rate, form.alternate)
         return form == plain
-    return form.common is not None and form.own is not None
+    return isinstance(form, AdditiveScore) and form.common is not None and form.own is not None
 
 
 def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> Playing:
@@ -80,6 +80,7 @@ def neighbour_scores(
     in the order of stacking. `before` is the state that the round began with, `after` what came of it; the round is
     played again in `before`."""
     form = fused.form_of(method, devices)
+    assert isinstance(form, LinearScore)  # methods of other forms rank with the server's rows
     order = devices.lengths(users, method.negatives).argsort(descending=True, stable=True)
     scores, judged = torch.empty(items.shape, device=items.device), order[1:]
     received = State(before.shared, after.private)

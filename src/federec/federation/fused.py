@@ -2,107 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.noise import quantiles
 from federec.cohort.store import RowStore
-from federec.federation.round import LOSS, RoundReport, Sum, settle
+from federec.federation.fused_base import Facts, Floats, FusedRound, Share, histories, on_threads
+from federec.federation.fused_neural import NeuralRound, neural_scores
 from federec.federation.state import State
-from federec.federation.update import Channel, Mean
 from federec.kernels.additive import additive_round, additive_scores
-from federec.kernels.cpu import Histories
 from federec.kernels.linear import Plan, linear_round, linear_scores
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import AdditiveScore, Form, LinearScore
-
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
-
-
-class Share(NamedTuple):
-    """Users whom a kernel is to play, longest first, and where it puts what comes of it."""
-
-    users: Integers
-    keys: NDArray[np.uint64]
-    """Of their random streams in the round."""
-    ask: NDArray[np.int32]
-    """[C, K] items to score with each user's own rows."""
-    judges: Floats
-    """[C, width + 1] weights to score them with; none: the user's own."""
-    scores: Floats
-    sent: Integers
-    """[C, 3] rows that each user held, rows it changed, values it changed."""
-
-
-class FusedRound:
-    """One round, a few users at a time. A subclass drives the kernel of one form."""
-
-    def __init__(self, method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> None:
-        self.method, self.state, self.devices, self.seed, self.round = method, state, devices, seed, round_
-        self.threads = torch.get_num_threads()
-        self.loss = np.zeros((self.threads, 2))
-        """Each thread's sum of losses, and how many."""
-        self.sent: list[Integers] = []
-
-    def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
-        """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
-        weights or those of `judges` [C, width + 1]."""
-        # Longest first, dealt out to the threads in turn: all end at about the same time.
-        order = self.devices.lengths(users, self.method.negatives).argsort(descending=True, stable=True)
-        share = Share(
-            users[order].numpy(),
-            streams.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
-            ask[order].int().numpy(),
-            np.zeros((0, 0), np.float32) if judges is None else judges[order].numpy(),
-            np.zeros(ask.shape, np.float32),
-            np.zeros((len(users), 3), np.int64),
-        )
-        self.learn(share)
-        self.sent.append(share.sent)
-        scores = torch.empty(ask.shape)
-        scores[order] = torch.from_numpy(share.scores)
-        return scores
-
-    def learn(self, share: Share) -> None:
-        """Run the kernel."""
-        raise NotImplementedError(f"{type(self).__name__}.learn")
-
-    def reserve(self, store: RowStore, users: Integers) -> None:
-        """Room in a store for all rows that the users will touch."""
-        chosen, n_items = torch.from_numpy(users), self.devices.n_items
-        drawn = store.held[chosen] + self.devices.lengths(chosen, self.method.negatives)
-        store.reserve(chosen, drawn.clamp(max=n_items))
-
-    def change(self) -> Params:
-        """The devices' changes of shared item rows, summed."""
-        raise NotImplementedError(f"{type(self).__name__}.change")
-
-    def finish(self, sum_: Sum = list) -> RoundReport:
-        """The server takes the mean of the changes."""
-        n_items, total = self.devices.n_items, self.change()
-        held, rows, values = torch.from_numpy(np.concatenate(self.sent)).unbind(1)
-        channel, width = Channel(n_items), sum(table.shape[1] for table in total.values())
-        channel.up_bytes = int(channel.changes_bytes(rows, values, width).sum())
-        channel.down_bytes = int(channel.rows_bytes(held, width).sum())
-        loss = {LOSS: torch.from_numpy(self.loss.sum(0))}
-        return settle(self.method, self.state, Mean(n_items, total, len(held)), channel, loss, sum_)
+from federec.methods.forms import AdditiveScore, Form, LinearScore, NeuralScore
 
 
 class LinearRound(FusedRound):
     """A round of a method with a linear score."""
 
-    def __init__(self, form: LinearScore, *facts: *tuple[DeviceMethod, State, Devices, int, int]) -> None:
+    def __init__(self, form: LinearScore, *facts: *Facts) -> None:
         super().__init__(*facts)
         self.form = form
         items = 0 if form.own else self.devices.n_items
@@ -138,7 +61,7 @@ class LinearRound(FusedRound):
 class AdditiveRound(FusedRound):
     """A round of a method with an additive score. Devices rank when it is over: `play` scores nothing."""
 
-    def __init__(self, form: AdditiveScore, *facts: *tuple[DeviceMethod, State, Devices, int, int]) -> None:
+    def __init__(self, form: AdditiveScore, *facts: *Facts) -> None:
         super().__init__(*facts)
         self.form = form
         pace, decay = form.round_decay ** (self.round - 1), (form.weight_decay, form.step_decay, form.tolerance)
@@ -163,12 +86,6 @@ class AdditiveRound(FusedRound):
         return {self.form.common: torch.from_numpy(self.total.sum(0))} if self.form.common else {}
 
 
-def on_threads(count: int, kernel: Callable[[int], None]) -> None:
-    """Call a kernel, which lets go of Python's lock, once in each of so many threads, with the thread's number."""
-    with ThreadPoolExecutor(count) as pool:
-        list(pool.map(kernel, range(count)))
-
-
 def form_of(method: DeviceMethod, devices: Devices) -> Form:
     """The form of a method that has one."""
     form = method.fused_form(devices.n_items)
@@ -179,12 +96,14 @@ def form_of(method: DeviceMethod, devices: Devices) -> Form:
 def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> FusedRound:
     """A round in which nobody has played yet."""
     form, facts = form_of(method, devices), (method, state, devices, seed, round_)
+    if isinstance(form, NeuralScore):
+        return NeuralRound(form, *facts)
     return AdditiveRound(form, *facts) if isinstance(form, AdditiveScore) else LinearRound(form, *facts)
 
 
 def warm_up(method: DeviceMethod, state: State, devices: Devices) -> None:
     """Compile the kernels, or load what was compiled before: a round in which nobody takes part."""
-    nobody, nothing = torch.arange(0), torch.empty(0, 1)
+    nobody, nothing = torch.arange(0), torch.arange(0)[:, None]
     fused_round(method, state, devices, 0, 1).play(nobody, nothing)
     fused_scores(method, state, devices, nobody, nothing)
 
@@ -192,6 +111,8 @@ def warm_up(method: DeviceMethod, state: State, devices: Devices) -> None:
 def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     form = form_of(method, devices)
+    if isinstance(form, NeuralScore):
+        return neural_scores(form, state, users, items)
     out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
     share = users.numpy(), items.int().contiguous().numpy(), out
     if isinstance(form, AdditiveScore):
@@ -203,11 +124,6 @@ def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Te
         facts = state.shared[form.table].numpy(), private(state, form)
         on_threads(threads, lambda t: linear_scores(t, threads, *facts, *share))
     return torch.from_numpy(out)
-
-
-def histories(devices: Devices) -> Histories:
-    """What devices learn from, for a kernel."""
-    return Histories(*(part.numpy() for part in (devices.ptr, devices.train, devices.closed_ptr, devices.gaps)))
 
 
 def start_of(state: State, form: LinearScore) -> Tensor:
@@ -233,7 +149,7 @@ def additive(state: State, form: AdditiveScore) -> tuple[Any, ...]:
     return common.numpy(), store.start.numpy(), pages(store), form.own is not None, *private(state, form)
 
 
-def private(state: State, form: Form) -> tuple[Floats, Floats]:
+def private(state: State, form: LinearScore | AdditiveScore) -> tuple[Floats, Floats]:
     """Views of all devices' weights [N, dim] and biases [N]; without a bias, zeros that stay so."""
     weights = state.private[form.weight]
     biases = torch.zeros(len(weights)) if form.bias is None else state.private[form.bias]

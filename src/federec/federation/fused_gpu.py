@@ -17,7 +17,7 @@ from federec.kernels.gpu import draw, shuffle_keys
 from federec.kernels.gpu_additive import additive_round
 from federec.kernels.gpu_linear import linear_round, linear_scores
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import AdditiveScore, Form, LinearScore
+from federec.methods.forms import AdditiveScore, LinearScore
 
 _BLOCK = 1024  # samples that a program draws
 _VALUES = 8192  # of item rows that a program looks at together
@@ -234,7 +234,10 @@ class AdditiveRound(GpuRound):
 def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> GpuRound:
     """A round in which nobody has played yet."""
     form, facts = form_of(method, devices), (method, state, devices, seed, round_)
-    return AdditiveRound(form, *facts) if isinstance(form, AdditiveScore) else LinearRound(form, *facts)
+    if isinstance(form, AdditiveScore):
+        return AdditiveRound(form, *facts)
+    assert isinstance(form, LinearScore)
+    return LinearRound(form, *facts)
 
 
 def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
@@ -242,6 +245,7 @@ def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Te
     form = form_of(method, devices)
     if isinstance(form, AdditiveScore):  # a store of private rows is faster asked as a whole
         return score_global(method, state, users, items)
+    assert isinstance(form, LinearScore)
     table = state.shared[form.table]
     out = torch.empty(items.shape, device=table.device)
     asked = items.shape[1]
@@ -253,7 +257,7 @@ def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Te
     return out
 
 
-def private(state: State, form: Form) -> tuple[Tensor, Tensor]:
+def private(state: State, form: LinearScore | AdditiveScore) -> tuple[Tensor, Tensor]:
     """Views of all devices' weights [N, dim] and biases [N]; without a bias, zeros that nothing is written to."""
     weights = state.private[form.weight]
     biases = torch.zeros(len(weights), device=weights.device) if form.bias is None else state.private[form.bias]

@@ -61,8 +61,7 @@ class Channel:
         kept, values = (torch.zeros_like(update.counts).scatter_add_(0, owner, x) for x in (filled.sign(), filled))
         size = self.changes_bytes(kept, values, width)
         for layer in update.layers.values():
-            whole = layer[0].numel() * VALUE_BYTES
-            size = size + (_filled(layer) * VALUE_BYTES + _bits(layer[0].numel())).clamp(max=whole)
+            size = size + self.layer_bytes(_filled(layer), layer[0].numel())
         return size
 
     def fetched(self, update: Update) -> Tensor:
@@ -75,6 +74,10 @@ class Channel:
         """Bytes of so many rows that are not all zeros, with so many values that are not, in the cheapest way."""
         by_value = rows * (ID_BYTES + _bits(width)) + values * VALUE_BYTES
         return torch.minimum(self.rows_bytes(rows, width), by_value)
+
+    def layer_bytes(self, values: Tensor, width: int) -> Tensor:
+        """Bytes of a layer of `width` values, so many of which are not zero, in the cheaper way."""
+        return (values * VALUE_BYTES + _bits(width)).clamp(max=width * VALUE_BYTES)
 
     def rows_bytes(self, counts: Tensor, width: int) -> Tensor:
         """Bytes of so many rows, with their items' codes or as a whole table."""

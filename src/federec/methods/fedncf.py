@@ -18,6 +18,7 @@ from torch import Tensor
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Param, Params, hidden, item_rows, mlp, mlp_params
 from federec.methods.base import DeviceMethod
+from federec.methods.forms import Form, NeuralScore
 
 
 class FedNCF(DeviceMethod):
@@ -49,7 +50,14 @@ class FedNCF(DeviceMethod):
     def features(self, p: Params) -> Tensor:
         return hidden(p, "mlp", p["items"], len(self.hidden), p["user"])
 
+    def item_rate(self, n_items: int) -> float:
+        return self.lr * n_items * self.item_lr_factor
+
+    def fused_form(self, n_items: int) -> Form | None:
+        layers = tuple(name for name in self.shared() if name.startswith("mlp."))
+        return NeuralScore(("items",), ("user",), layers, self.user_lr, self.item_rate(n_items), self.lr)
+
     def step(self, step: Step) -> None:
         layers = [name for name in step.cohort.params if name.startswith("mlp.")]
-        rates = {"user": self.user_lr, "items": self.lr * step.n_items * self.item_lr_factor}
+        rates = {"user": self.user_lr, "items": self.item_rate(step.n_items)}
         self.descend(step, rates | dict.fromkeys(layers, self.lr))

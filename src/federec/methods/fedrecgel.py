@@ -26,6 +26,7 @@ from federec.cohort.layers import Param, Params, dot, hidden, mlp_params
 from federec.cohort.optim import Adam
 from federec.cohort.sharpness import sharpness_aware
 from federec.methods.base import DeviceMethod
+from federec.methods.forms import Form, NeuralScore
 
 
 class FedRecGEL(DeviceMethod):
@@ -80,6 +81,11 @@ class FedRecGEL(DeviceMethod):
     def features(self, p: Params) -> Tensor:
         top = hidden(p, "mlp", p["items_mlp"], len(self.hidden), p["user_mlp"])
         return torch.cat([p["user_gmf"][:, None] * p["items_gmf"], top], 2)
+
+    def fused_form(self, n_items: int) -> Form | None:
+        layers = tuple(name for name, param in self.shared().items() if not param.rows)
+        facts = ("items_gmf", "items_mlp"), ("user_gmf", "user_mlp"), layers, self.lr
+        return NeuralScore(*facts, gradients=True, rho_shared=self.rho_shared, rho_private=self.rho_private)
 
     def fit(self, cohort: Cohort) -> None:
         for epoch in range(self.epochs):

@@ -65,4 +65,29 @@ class AdditiveScore:
     """Change of the mean loss since the round began, as a share of it, below which a device stops after a pass."""
 
 
-Form = LinearScore | AdditiveScore
+@dataclass(frozen=True)
+class NeuralScore:
+    """The score is sigma(h . [p * v, t] + b), with t what a network makes of q and x: ReLU after each of its layers."""
+
+    tables: tuple[str, ...]
+    """Shared item rows v and x, or x alone: then there is no product."""
+    users: tuple[str, ...]
+    """Private p and q, or q alone."""
+    layers: tuple[str, ...]
+    """Shared weight and bias of each layer in turn; at the end h and b."""
+    rate: float
+    """Step of p and q."""
+    item_rate: float = 0.0
+    """Step of v and x, by SGD."""
+    layer_rate: float = 0.0
+    """Step of the layers, by SGD."""
+    gradients: bool = False
+    """Rows and layers do not step. A pass is one step, of p and q by Adam, on the sum of the losses of all batches; the
+    gradients of rows and layers are sent."""
+    rho_shared: float = 0.0
+    """How far rows and layers are moved uphill before their gradient is taken (`cohort.sharpness`)."""
+    rho_private: float = 0.0
+    """The same of p and q."""
+
+
+Form = LinearScore | AdditiveScore | NeuralScore

@@ -19,7 +19,7 @@ from pydantic import NonNegativeFloat
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Params
 from federec.cohort.sharpness import sharpness_aware
-from federec.methods.forms import Form, LinearScore
+from federec.methods.forms import Form, LinearScore, NeuralScore
 from federec.plugins.base import Plugin
 
 
@@ -34,6 +34,8 @@ class SAM(Plugin):
     """How far the private parameters are moved uphill; 0 = not at all."""
 
     def fuse(self, form: Form) -> Form | None:
+        if isinstance(form, NeuralScore):
+            return replace(form, rho_shared=self.rho_shared, rho_private=self.rho_private)
         if not isinstance(form, LinearScore):
             return None
         return replace(form, rho=self.rho_private, item_rho=self.rho_private if form.own else self.rho_shared)

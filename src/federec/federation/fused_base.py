@@ -1,0 +1,114 @@
+"""What all rounds that a CPU kernel plays have in common: users are dealt out to threads, changes are summed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from federec import streams
+from federec.cohort.draw import Devices
+from federec.cohort.layers import Params
+from federec.cohort.store import RowStore
+from federec.federation.round import LOSS, RoundReport, Sum, settle
+from federec.federation.state import State
+from federec.federation.update import VALUE_BYTES, Channel, Mean
+from federec.kernels.cpu import Histories
+from federec.methods.base import DeviceMethod
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+Facts = tuple[DeviceMethod, State, Devices, int, int]
+"""Method, state, devices, seed and round."""
+
+
+class Share(NamedTuple):
+    """Users whom a kernel is to play, longest first, and where it puts what comes of it."""
+
+    users: Integers
+    keys: NDArray[np.uint64]
+    """Of their random streams in the round."""
+    ask: NDArray[np.int32]
+    """[C, K] items to score with each user's own rows."""
+    judges: Floats
+    """[C, width + 1] weights to score them with; none: the user's own."""
+    scores: Floats
+    sent: Integers
+    """[C, 3 + layers] rows that each user held, rows and values it changed; then values it changed of each layer."""
+
+
+class FusedRound:
+    """One round, a few users at a time. A subclass drives the kernel of one form."""
+
+    layers: tuple[str, ...] = ()
+    """Shared layers that devices change."""
+
+    def __init__(self, method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> None:
+        self.method, self.state, self.devices, self.seed, self.round = method, state, devices, seed, round_
+        self.threads = torch.get_num_threads()
+        self.loss = np.zeros((self.threads, 2))
+        """Each thread's sum of losses, and how many."""
+        self.sent: list[Integers] = []
+
+    def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
+        """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
+        weights or those of `judges` [C, width + 1]."""
+        # Longest first, dealt out to the threads in turn: all end at about the same time.
+        order = self.devices.lengths(users, self.method.negatives).argsort(descending=True, stable=True)
+        share = Share(
+            users[order].numpy(),
+            streams.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
+            ask[order].int().numpy(),
+            np.zeros((0, 0), np.float32) if judges is None else judges[order].numpy(),
+            np.zeros(ask.shape, np.float32),
+            np.zeros((len(users), 3 + len(self.layers)), np.int64),
+        )
+        self.learn(share)
+        self.sent.append(share.sent)
+        scores = torch.empty(ask.shape)
+        scores[order] = torch.from_numpy(share.scores)
+        return scores
+
+    def learn(self, share: Share) -> None:
+        """Run the kernel."""
+        raise NotImplementedError(f"{type(self).__name__}.learn")
+
+    def reserve(self, store: RowStore, users: Integers) -> None:
+        """Room in a store for all rows that the users will touch."""
+        chosen, n_items = torch.from_numpy(users), self.devices.n_items
+        drawn = store.held[chosen] + self.devices.lengths(chosen, self.method.negatives)
+        store.reserve(chosen, drawn.clamp(max=n_items))
+
+    def change(self) -> Params:
+        """The devices' changes of shared item rows and layers, summed."""
+        raise NotImplementedError(f"{type(self).__name__}.change")
+
+    def finish(self, sum_: Sum = list) -> RoundReport:
+        """The server takes the mean of the changes."""
+        n_items, total = self.devices.n_items, self.change()
+        held, rows, values, *layers = torch.from_numpy(np.concatenate(self.sent)).unbind(1)
+        sizes = [total[name].numel() for name in self.layers]
+        channel, width = Channel(n_items), sum(total[name].shape[1] for name in total if name not in self.layers)
+        up, down = channel.changes_bytes(rows, values, width), channel.rows_bytes(held, width)
+        for filled, size in zip(layers, sizes, strict=True):
+            up, down = up + channel.layer_bytes(filled, size), down + VALUE_BYTES * size
+        channel.up_bytes, channel.down_bytes = int(up.sum()), int(down.sum())
+        loss = {LOSS: torch.from_numpy(self.loss.sum(0))}
+        return settle(self.method, self.state, Mean(n_items, total, len(held)), channel, loss, sum_)
+
+
+def on_threads(count: int, kernel: Callable[[int], None]) -> None:
+    """Call a kernel, which lets go of Python's lock, once in each of so many threads, with the thread's number."""
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(kernel, range(count)))
+
+
+def histories(devices: Devices) -> Histories:
+    """What devices learn from, for a kernel."""
+    return Histories(*(part.numpy() for part in (devices.ptr, devices.train, devices.closed_ptr, devices.gaps)))

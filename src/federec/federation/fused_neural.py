@@ -1,0 +1,110 @@
+"""Rounds and scores of methods whose score is a network, by the CPU kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federec.cohort.layers import Params
+from federec.cohort.optim import Adam
+from federec.federation.fused_base import Facts, FusedRound, Share, histories, on_threads
+from federec.federation.state import State
+from federec.kernels.network import Net, Shape, make_net, make_tile, network_scores
+from federec.kernels.neural import Plan, make_room, neural_round
+from federec.methods.forms import NeuralScore
+
+
+class NeuralRound(FusedRound):
+    """A round of a method whose score is a network. Devices rank when it is over: `play` scores nothing."""
+
+    def __init__(self, form: NeuralScore, *facts: *Facts) -> None:
+        super().__init__(*facts)
+        self.form, self.layers = form, form.layers
+        self.shape, self.net = network(self.state, form)
+        self.rows = torch.cat([self.state.shared[name] for name in form.tables], 1)
+        # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
+        self.known = first_products(self.state.shared[form.tables[-1]][: len(self.rows) * form.gradients], self.net)
+        self.total = np.zeros((self.threads, *self.rows.shape), np.float32)
+        self.layer_total = np.zeros((self.threads, len(self.net.flat)), np.float32)
+
+    def learn(self, share: Share) -> None:
+        form, method, users = self.form, self.method, torch.from_numpy(share.users)
+        steps = form.rate, form.item_rate, form.layer_rate, form.rho_shared, form.rho_private
+        rates = [np.float32(value) for value in (*steps, Adam.beta1, Adam.beta2, Adam.eps)]
+        plan = Plan(method.negatives, method.batch, method.epochs, not form.gradients, *rates)
+        samples = max(self.devices.lengths(users, method.negatives).tolist(), default=0)
+        sizes = self.devices.n_items, samples, samples if form.gradients else method.batch, self.shape
+        ends = np.cumsum([self.state.shared[name].numel() for name in self.layers])
+        server = self.rows.numpy(), self.net.flat, self.known.numpy(), ends
+        own = [_taken(self.state.private, names, users) for names in _kept(form)]
+        values = tuple(value.numpy() for value in (*own, *[torch.zeros(len(users), 1)] * (4 - len(own))))
+        facts, whose = (plan, histories(self.devices), *server), (share.users, share.keys, values, share.sent)
+
+        def play(t: int) -> None:
+            sums = self.total[t], self.layer_total[t], self.loss[t]
+            neural_round(t, self.threads, *facts, make_room(*sizes), *whose, *sums)
+
+        on_threads(self.threads, play)
+        for names, value in zip(_kept(form), own, strict=True):
+            _put(self.state.private, names, users, value)
+
+    def change(self) -> Params:
+        tables = [self.state.shared[name] for name in self.form.tables]
+        layers = [self.state.shared[name] for name in self.layers]
+        rows = torch.from_numpy(self.total.sum(0)).split([table.shape[1] for table in tables], 1)
+        parts = torch.from_numpy(self.layer_total.sum(0)).split([layer.numel() for layer in layers])
+        shaped = (part.view(layer.shape) for part, layer in zip(parts, layers, strict=True))
+        return dict(zip((*self.form.tables, *self.layers), (*rows, *shaped), strict=True))
+
+
+def network(state: State, form: NeuralScore) -> tuple[Shape, Net]:
+    """The server's network, for a kernel."""
+    *product, dim = (state.shared[name].shape[1] for name in form.tables)
+    layers = [state.shared[name] for name in form.layers]
+    shape = Shape(sum(product), dim, tuple(len(bias) for bias in layers[1:-2:2]))
+    net = make_net(shape)
+    net.flat[:] = torch.cat([layer.flatten() for layer in layers]).numpy()
+    return shape, net
+
+
+def first_products(rows: Tensor, net: Net) -> Tensor:
+    """x W_0 of item rows x."""
+    return rows @ torch.from_numpy(net.weights[0])
+
+
+def neural_scores(form: NeuralScore, state: State, users: Tensor, items: Tensor) -> Tensor:
+    """Scores [C, K] of items [C, K] with the server's rows."""
+    shape, net = network(state, form)
+    *product, rows = (state.shared[name] for name in form.tables)
+    asked = torch.zeros(len(rows), dtype=torch.bool)
+    asked[items] = True
+    place = asked.cumsum(0, dtype=torch.int32) - 1
+    v = product[0] if product else rows[:, :0]
+    server = net, first_products(rows[asked], net).numpy(), v[asked].numpy()
+    own, ask = _taken(state.private, form.users, users).numpy(), place[items].numpy()
+    out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
+    on_threads(threads, lambda t: network_scores(t, threads, *server, make_tile(shape, first=1), own, ask, out))
+    return torch.from_numpy(out)
+
+
+def _kept(form: NeuralScore) -> list[tuple[str, ...]]:
+    """Names of what devices keep, kind by kind: values, and Adam's moments and counts of steps."""
+    kinds = ("", "/m", "/v", "/t") if form.gradients else ("",)
+    return [tuple(name + kind for name in form.users) for kind in kinds]
+
+
+def _taken(private: Params, names: tuple[str, ...], users: Tensor) -> Tensor:
+    """Values of these users side by side, [C, width]."""
+    return torch.cat([private[name][users].view(len(users), _size(private[name])) for name in names], 1)
+
+
+def _put(private: Params, names: tuple[str, ...], users: Tensor, values: Tensor) -> None:
+    """The same back to where users keep them."""
+    for name, part in zip(names, values.split([_size(private[name]) for name in names], 1), strict=True):
+        private[name][users] = part.reshape(len(users), *private[name].shape[1:])
+
+
+def _size(values: Tensor) -> int:
+    """Numbers that each user has of these."""
+    return values.shape[1:].numel()

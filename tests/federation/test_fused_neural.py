@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+import torch
+
+from federec.cohort.draw import Devices
+from federec.evaluation.protocols import protocol
+from federec.federation.fused import fused_round, fused_scores
+from federec.federation.round import play
+from federec.federation.state import State
+from federec.federation.views import score_global
+from federec.kernels import network
+from federec.runtimes.trainers import DeviceTrainer
+
+NET = {"hidden": (7, 5, 3)}  # three layers always: kernels are compiled anew for every depth
+CASES = {
+    "fedncf": ("fedncf", (), {**NET, "user_lr": 2.0}),
+    "fedncf, one batch": ("fedncf", (), {**NET, "user_lr": 2.0, "batch": 2048}),
+    "fedncf, no negatives": ("fedncf", (), {**NET, "user_lr": 2.0, "negatives": 0}),
+    "fedncf+sam": ("fedncf", ("sam",), {**NET, "user_lr": 2.0, "rho_shared": 0.3, "rho_private": 0.2}),
+    "fedncf+sam, private": ("fedncf", ("sam",), {**NET, "user_lr": 2.0, "rho_shared": 0.0, "rho_private": 0.2}),
+    "fedrecgel": ("fedrecgel", (), {"mlp_dim": 6, "epochs": 1}),
+    "fedrecgel, two passes": ("fedrecgel", (), {**NET, "mlp_dim": 6, "epochs": 2, "rho_shared": 0.3}),
+    "fedrecgel, flat": ("fedrecgel", (), {**NET, "mlp_dim": 6, "rho_shared": 0.0, "rho_private": 0.0}),
+}
+
+
+@pytest.fixture(scope="module")
+def devices(split_of):
+    """Devices of many lengths, one of which has every item and draws no negatives."""
+    random = np.random.default_rng(4)
+    return Devices.of(split_of([random.permutation(60)[:n] for n in (60, 3, 4, 9, 30, 31, 12, 12, 50)], 60), True)
+
+
+@pytest.fixture(autouse=True)
+def _several_tiles(monkeypatch):
+    monkeypatch.setattr(network, "_MOST", 11)
+
+
+def fuse(method, state, devices, users, round_):
+    playing = fused_round(method, state, devices, 7, round_)
+    for part in users.split(4):
+        playing.play(part, part.new_zeros(len(part), 0))
+    return playing.finish()
+
+
+def close(actual, expected, tolerance):
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize(("rounds", "tolerance"), [(1, 1e-4), (3, 1e-3)])
+@pytest.mark.parametrize("users", [range(9), (1, 4, 0, 7, 8)], ids=["all", "some"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_kernel_plays_the_same_round(small, devices, case, users, rounds, tolerance):
+    name, plugins, settings = CASES[case]
+    method, users = small(name, plugins, **settings), torch.tensor([*users])
+    stacked, fused, start = (State.start(method, devices.n_items, len(devices), 1) for _ in range(3))
+    for round_ in range(1, rounds + 1):
+        slow, quick = play(method, stacked, devices, users, 7, round_), fuse(method, fused, devices, users, round_)
+        assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
+    assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+    for key, value in stacked.tensors().items():
+        assert not torch.equal(value, start.tensors()[key])
+        close(fused.tensors()[key], value, tolerance)
+    ask = torch.arange(devices.n_items).expand(len(users), -1)
+    close(fused_scores(method, fused, devices, users, ask), score_global(method, stacked, users, ask), tolerance)
+
+
+def test_two_threads_do_what_one_does(small, devices):
+    name, plugins, settings = CASES["fedncf+sam"]
+    method, users = small(name, plugins, **settings), torch.arange(len(devices))
+    alone, shared = (State.start(method, devices.n_items, len(devices), 1) for _ in range(2))
+    ask, before = torch.arange(devices.n_items).expand(len(devices), -1), alone.copy()
+    report = fuse(method, alone, devices, users, 1)
+    torch.set_num_threads(2)
+    try:
+        other, scores = fuse(method, shared, devices, users, 1), fused_scores(method, before, devices, users, ask)
+    finally:
+        torch.set_num_threads(1)
+    assert report.up_bytes == other.up_bytes
+    assert torch.equal(alone.private["user"], shared.private["user"])
+    assert torch.equal(scores, fused_scores(method, before, devices, users, ask))
+    for key, value in alone.shared.items():
+        close(shared.shared[key], value, 1e-6)  # summed in another order
+
+
+def test_sam_without_radii_changes_no_bit(small, devices):
+    states = []
+    for method in (small("fedncf", **NET), small("fedncf", ("sam",), **NET, rho_shared=0, rho_private=0)):
+        states.append(State.start(method, devices.n_items, len(devices), 1))
+        fuse(method, states[-1], devices, torch.arange(len(devices)), 1)
+    plain, off = (state.tensors() for state in states)
+    assert all(torch.equal(value, off[key]) for key, value in plain.items())
+
+
+@pytest.mark.parametrize("plugin", ["dualper", "plgc", "recency", "ldp"])
+def test_what_the_kernel_does_not_know_is_left_to_torch(small, plugin):
+    assert small("fedncf", ("sam", plugin)).fused_form(50) is None
+    assert small("fedncf", ("sam",)).fused_form(50) is not None
+
+
+@pytest.mark.parametrize("case", ["fedncf", "fedrecgel"])
+def test_trainers_agree_and_the_review_repeats_the_round(small, random_split, case):
+    name, plugins, settings = CASES[case]
+    split = random_split(users=60, items=150, least=6, most=40, seed=2)
+    method, rules = small(name, plugins, **settings), protocol("clean")
+    slow, quick = (DeviceTrainer(method, split, rules, 3, 0.7, "cpu", fused, None) for fused in (False, True))
+    for round_ in (1, 2):
+        expected, played = slow.play(round_), quick.play(round_)
+    for metric, value in expected.test["sampled"].items():
+        assert played.test["sampled"][metric] == pytest.approx(value, abs=0.02)  # one user more or less
+    review, other = quick.review(played.model, 2), slow.review(expected.model, 2)
+    assert review.valid["sampled"] == played.valid["sampled"] and review.test["sampled"] == played.test["sampled"]
+    assert review.test["full"]["hr@20"] == pytest.approx(other.test["full"]["hr@20"], abs=0.02)
+    close(quick.scores(played.model, 2, 5), slow.scores(expected.model, 2, 5), 1e-3)
