@@ -10,12 +10,14 @@ from federec.federation.round import play
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
 from federec.methods.fedrap import FedRAP
+from federec.plugins.registry import build
 from federec.runtimes.trainers import DeviceTrainer
 
 METHODS = ("pfedrec", "fedmf", "fedrecon", "local-only")
 PLUGINS = ((), ("dualper",), ("sam",), ("ldp",), ("dualper", "sam"), ("sam", "dualper", "ldp"))
-CASES = [(name, plugins) for name in METHODS for plugins in PLUGINS]
-TRAINED = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("fedrecon", ("dualper", "sam"))]
+MIXED = [("pfedrec", ("plgc",)), ("fedmf", ("plgc", "dualper", "ldp")), ("fedrecon", ("plgc",))]
+CASES = [(name, plugins) for name in METHODS for plugins in PLUGINS] + MIXED
+TRAINED = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("fedrecon", ("dualper", "sam")), MIXED[0]]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,7 @@ def test_the_kernel_plays_the_same_round(small, devices, name, plugins, users, r
         close(scores, own, tolerance)
     assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
     assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+    assert quick.notes.get("mixing weight", 1) == pytest.approx(slow.notes.get("mixing weight", 1), rel=tolerance)
     ask = torch.arange(devices.n_items).expand(len(users), -1)
     close(fused_scores(method, fused, devices, users, ask), score_global(method, stacked, users, ask), tolerance)
 
@@ -70,8 +73,11 @@ def test_the_kernel_plays_the_same_round(small, devices, name, plugins, users, r
     [
         ("pfedrec", (), {"hidden": (4,)}),
         ("local-only", (), {"hidden": (4,)}),
-        ("fedmf", ("plgc", "dualper"), {}),  # a plug-in without a form is not forgotten under one that has
+        ("fedmf", ("recency", "dualper"), {}),  # a plug-in without a form is not forgotten under one that has
         ("pfedrec", ("plgc", "sam"), {}),
+        ("pfedrec", ("sam", "plgc"), {}),
+        ("fedmf", ("dualper", "plgc"), {}),
+        ("fedrap", ("plgc",), {"norm": "nuclear"}),
     ],
 )
 def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins, settings):
@@ -79,8 +85,11 @@ def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins, settings)
 
 
 @pytest.mark.parametrize("users", [range(9), (1, 4, 0, 7, 8), (3,)], ids=["all", "some", "one"])
-def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users):
-    method, users = small("pfedrec"), torch.tensor([*users])
+@pytest.mark.parametrize(
+    ("plugins", "settings"), [((), {}), (("plgc",), {}), (("plgc",), {"mix": "fixed", "mix_weight": 0.3})], ids=str
+)
+def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users, plugins, settings):
+    method, users = small("pfedrec", plugins, **settings), torch.tensor([*users])
     items = torch.arange(devices.n_items).expand(len(users), -1)
     stacked, before, after = (State.start(method, devices.n_items, len(devices), 1) for _ in range(3))
     neighbour, expected = Neighbour(), torch.zeros(len(devices), devices.n_items)
@@ -110,9 +119,17 @@ def test_two_threads_do_what_one_does(small, devices):
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize(
-    ("plugin", "settings"), [("sam", {"rho_shared": 0, "rho_private": 0}), ("ldp", {"laplace": 0})], ids=["sam", "ldp"]
+    ("plugin", "settings"),
+    [
+        ("sam", {"rho_shared": 0, "rho_private": 0}),
+        ("ldp", {"laplace": 0}),
+        ("plgc", {"mix": "fixed", "mix_weight": 1, "beta": 0}),
+    ],
+    ids=["sam", "ldp", "plgc"],
 )
 def test_a_plugin_that_is_off_changes_no_bit(small, devices, name, plugin, settings):
+    if (name, plugin) == ("local-only", "plgc"):
+        pytest.skip("does not fit")
     plain, off = small(name), small(name, (plugin,), **settings)
     states = []
     for method in (plain, off):
@@ -162,12 +179,21 @@ ADDITIVE = [
     {"batch": 4, "weight_decay": 0.15, "epochs": 9, "tolerance": 0, "v1": 0},  # rows shrink to a thousandth
 ]
 
+BLENDED = [
+    {"batch": 2048, "beta": 0.05, "gamma": 0.5, "smoothing": 0.5},
+    {"batch": 16, "norm": "l2"},
+    {"batch": 16, "parts": "common", "mix": "fixed", "mix_weight": 0.3},
+    {"batch": 2048, "beta": 0.0},
+]
+
 
 @pytest.mark.parametrize(("rounds", "tolerance"), [(1, 1e-4), (3, 1e-3)])
 @pytest.mark.parametrize("users", [None, [1, 4, 0, 7, 8]], ids=["all", "some"])
-@pytest.mark.parametrize("settings", ADDITIVE, ids=str)
-def test_the_additive_kernel_plays_the_same_round(devices, settings, users, rounds, tolerance):
-    method = FedRAP(**QUIET | settings)
+@pytest.mark.parametrize(
+    ("settings", "plugins"), [(s, ()) for s in ADDITIVE] + [(s, ("plgc",)) for s in BLENDED], ids=str
+)
+def test_the_additive_kernel_plays_the_same_round(devices, settings, plugins, users, rounds, tolerance):
+    method = build("fedrap", plugins, QUIET | settings)
     everyone, items = torch.arange(len(devices)), torch.arange(devices.n_items)
     users = everyone if users is None else torch.tensor(users)
     stacked, fused = (State.start(method, devices.n_items, len(devices), 1) for _ in range(2))
@@ -178,6 +204,7 @@ def test_the_additive_kernel_plays_the_same_round(devices, settings, users, roun
             playing.play(part, part.new_zeros(len(part), 0))
         quick = playing.finish()
         assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
+        assert quick.notes.get("mixing weight", 1) == pytest.approx(slow.notes.get("mixing weight", 1), rel=tolerance)
     assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
     for part in ("shared", "private"):
         for key, value in getattr(stacked, part).items():

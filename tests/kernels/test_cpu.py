@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,20 @@ import torch
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
-from federec.kernels.cpu import DIGIT, bits, draw, shuffled
+from federec.kernels import cpu
+from federec.kernels.additive import additive_round
+from federec.kernels.cpu import DIGIT, bits, draw, shuffled, sources
+from federec.kernels.linear import linear_round, linear_scores
+
+
+def test_compiled_code_is_kept_until_any_source_of_the_kernels_changes(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").write_text(name)
+    before = sources(tmp_path)
+    (tmp_path / "b.py").write_text("c")
+    assert sources(tmp_path) != before
+    kept = {kernel._cache._cache_file._source_stamp for kernel in (linear_round, linear_scores, additive_round)}
+    assert kept == {sources(Path(cpu.__file__).parent)}
 
 
 def test_bits_are_those_of_the_streams():

@@ -36,7 +36,9 @@ def fits(form: Form | None, place: str) -> bool:
     if isinstance(form, LinearScore):  # and nothing beyond
         plain = LinearScore(form.table, form.weight, form.bias, form.rate, form.item_rate, form.alternate)
         return form == plain
-    return isinstance(form, AdditiveScore) and form.common is not None and form.own is not None
+    if not isinstance(form, AdditiveScore) or form.mixing is not None:
+        return False
+    return form.common is not None and form.own is not None
 
 
 def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> Playing:
@@ -88,6 +90,8 @@ def neighbour_scores(
     weights = after.private[form.weight].flatten(1)
     biases = weights.new_zeros(len(weights)) if form.bias is None else after.private[form.bias]
     judges = torch.cat([weights, biases.view(-1, 1)], 1)[users[judged]]
+    if form.mixing is not None:
+        judges = torch.cat([judges, fused.own_share(after, form.mixing, users[judged])[:, None]], 1)
     playing = fused_round(method, before, devices, seed, round_)
     scores[judged] = playing.play(users[order[:-1]], items[judged], judges)
     return scores

@@ -15,11 +15,12 @@ from federec.cohort.store import RowStore
 from federec.federation.fused_base import Facts, Floats, FusedRound, Share, histories, on_threads
 from federec.federation.fused_neural import NeuralRound, neural_scores
 from federec.federation.state import State
+from federec.kernels import plgc
 from federec.kernels.additive import additive_round, additive_scores
 from federec.kernels.linear import Plan, linear_round, linear_scores
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import AdditiveScore, Form, LinearScore, NeuralScore
+from federec.methods.forms import AdditiveScore, Form, LinearScore, Mixing, NeuralScore
 
 
 class LinearRound(FusedRound):
@@ -51,11 +52,15 @@ class LinearRound(FusedRound):
         if form.own:
             self.reserve(self.state.stores[form.table], share.users)
         rows, weights = rows_of(self.state, form), private(self.state, form)
-        facts = plan, histories(devices), quantiles().numpy(), *rows, weights
+        mixing = mixing_of(self.state, form.mixing)
+        facts = plan, mixing, histories(devices), quantiles().numpy(), *rows, weights
         on_threads(self.threads, lambda t: linear_round(t, self.threads, *facts, *share, self.total[t], self.loss[t]))
 
     def change(self) -> Params:
         return {} if self.form.own else {self.form.table: torch.from_numpy(self.total.sum(0))}
+
+    def notes(self) -> Params:
+        return mixing_note(self.state, self.form.mixing, self.users)
 
 
 class AdditiveRound(FusedRound):
@@ -75,7 +80,8 @@ class AdditiveRound(FusedRound):
         form, method, devices = self.form, self.method, self.devices
         if form.own:
             self.reserve(self.state.stores[form.own], share.users)
-        facts = additive(self.state, form), histories(devices), method.negatives, method.batch, method.epochs
+        tables, mixing = additive(self.state, form), mixing_of(self.state, form.mixing)
+        facts = tables, mixing, histories(devices), method.negatives, method.batch, method.epochs
         users = share.users, share.keys, share.sent
         on_threads(
             self.threads,
@@ -84,6 +90,9 @@ class AdditiveRound(FusedRound):
 
     def change(self) -> Params:
         return {self.form.common: torch.from_numpy(self.total.sum(0))} if self.form.common else {}
+
+    def notes(self) -> Params:
+        return mixing_note(self.state, self.form.mixing, self.users)
 
 
 def form_of(method: DeviceMethod, devices: Devices) -> Form:
@@ -147,6 +156,28 @@ def additive(state: State, form: AdditiveScore) -> tuple[Any, ...]:
     common = state.shared[form.common] if form.common else torch.zeros_like(state.stores[str(form.own)].start)
     store = state.stores[form.own] if form.own else RowStore(torch.zeros_like(common), 0)
     return common.numpy(), store.start.numpy(), pages(store), form.own is not None, *private(state, form)
+
+
+def mixing_of(state: State, mixing: Mixing | None) -> plgc.Mixing | None:
+    """What the kernels read and write of a state to mix rows."""
+    if mixing is None:
+        return None
+    odds = state.private[mixing.odds].numpy() if mixing.odds else np.zeros(0, np.float32)
+    facts = mixing.weight, 1 - mixing.smoothing, mixing.beta, mixing.gamma
+    return plgc.Mixing(odds, *(np.float32(fact) for fact in facts))
+
+
+def own_share(state: State, mixing: Mixing, users: Tensor) -> Tensor:
+    """How much these users take of their own rows where they mix, [C]."""
+    return state.private[mixing.odds][users].sigmoid() if mixing.odds else torch.full((len(users),), mixing.weight)
+
+
+def mixing_note(state: State, mixing: Mixing | None, users: list[Tensor]) -> Params:
+    """The sum of that over the users, and their number, where a rule sets it."""
+    if mixing is None or mixing.odds is None:
+        return {}
+    shares = own_share(state, mixing, torch.cat(users))
+    return {"mixing weight": torch.stack([shares.sum(), shares.new_tensor(len(shares))])}
 
 
 def private(state: State, form: LinearScore | AdditiveScore) -> tuple[Floats, Floats]:

@@ -37,7 +37,7 @@ class Share(NamedTuple):
     ask: NDArray[np.int32]
     """[C, K] items to score with each user's own rows."""
     judges: Floats
-    """[C, width + 1] weights to score them with; none: the user's own."""
+    """[C, width + 1] weights to score them with, where rows are mixed a beside them; none: the user's own."""
     scores: Floats
     sent: Integers
     """[C, 3 + layers] rows that each user held, rows and values it changed; then values it changed of each layer."""
@@ -55,6 +55,8 @@ class FusedRound:
         self.loss = np.zeros((self.threads, 2))
         """Each thread's sum of losses, and how many."""
         self.sent: list[Integers] = []
+        self.users: list[Tensor] = []
+        """Who has played."""
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
@@ -71,6 +73,7 @@ class FusedRound:
         )
         self.learn(share)
         self.sent.append(share.sent)
+        self.users.append(users)
         scores = torch.empty(ask.shape)
         scores[order] = torch.from_numpy(share.scores)
         return scores
@@ -89,6 +92,10 @@ class FusedRound:
         """The devices' changes of shared item rows and layers, summed."""
         raise NotImplementedError(f"{type(self).__name__}.change")
 
+    def notes(self) -> Params:
+        """Figures besides the loss: each one's sum over devices, and their number."""
+        return {}
+
     def finish(self, sum_: Sum = list) -> RoundReport:
         """The server takes the mean of the changes."""
         n_items, total = self.devices.n_items, self.change()
@@ -99,8 +106,8 @@ class FusedRound:
         for filled, size in zip(layers, sizes, strict=True):
             up, down = up + channel.layer_bytes(filled, size), down + VALUE_BYTES * size
         channel.up_bytes, channel.down_bytes = int(up.sum()), int(down.sum())
-        loss = {LOSS: torch.from_numpy(self.loss.sum(0))}
-        return settle(self.method, self.state, Mean(n_items, total, len(held)), channel, loss, sum_)
+        figures = {LOSS: torch.from_numpy(self.loss.sum(0)), **self.notes()}
+        return settle(self.method, self.state, Mean(n_items, total, len(held)), channel, figures, sum_)
 
 
 def on_threads(count: int, kernel: Callable[[int], None]) -> None:

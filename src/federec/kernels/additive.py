@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from federec.kernels.cpu import DIGIT, draw, jit, kernel, longest, send, shuffled
+from federec.kernels.cpu import DIGIT, distinct, draw, jit, kernel, longest, send, shuffled
 from federec.kernels.pages import keep, recall
+from federec.kernels.plgc import begin, end, make_mix, redundancy, weigh
 
 LR, COMMON_LR, OWN_LR, AWAY, SMALL, SQUARED, WEIGHT_DECAY, STEP_DECAY, TOLERANCE = range(9)
 """Places in `facts`: steps of u and b, of c and of d at the start of the round; weights of the two regularisers, and
@@ -19,32 +20,40 @@ _FAINT = np.float32(1e-3)  # a scale below which rows are multiplied by it, befo
 
 
 @jit
-def _step(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any, gradient: Any, pace: Any,
-          facts: Any) -> float:  # fmt: skip
+def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any, gradient: Any,
+          pace: Any, facts: Any) -> float:  # fmt: skip
     """One step on a batch that holds row rows[i] times[i] times; returns its mean loss.
 
     What the device holds is scale[0] c and scale[1] d: weight decay, which shrinks all its rows, only changes a scale.
-    Rows are distinct, so each is stepped as soon as its gradient is known.
+    Rows are distinct, so each is stepped as soon as its gradient is known. With a mix (None: without) all but weight
+    decay sees a c + (1 - a) g in place of c.
     """
     dim = len(w)
+    more, a = 0.0, np.float32(1.0)
+    if mix is not None:
+        weigh(mix, c, scale[0], d, scale[1], rows, times, positive, w, b[0])
+        more, a = redundancy(mix, c, scale[0], rows), mix.state[1]
     n = 0
     for i in range(len(rows)):
         n += times[i]
     inverse = np.float32(1.0 / n)
     away, small, squared = facts[AWAY], facts[SMALL], facts[SQUARED] > 0
-    common, own = scale[0], scale[1]
+    common, own, rest = a * scale[0], scale[1], np.float32(1.0) - a
     keep_common = np.float32(1.0) - pace * facts[COMMON_LR] * facts[WEIGHT_DECAY]
     keep_own = np.float32(1.0) - pace * facts[OWN_LR] * facts[WEIGHT_DECAY]
     scale[0] *= keep_common
     scale[1] *= keep_own
-    by_common, by_own = pace * facts[COMMON_LR] / scale[0], pace * facts[OWN_LR] / scale[1]
+    by_common, by_own = a * pace * facts[COMMON_LR] / scale[0], pace * facts[OWN_LR] / scale[1]
     loss, product, total = 0.0, 1.0, np.float32(0.0)
     gradient.fill(0)
     for i in range(len(rows)):
         row = rows[i]
         z = b[0]
         for k in range(dim):
-            z += w[k] * (common * c[row, k] + own * d[row, k])
+            x = common * c[row, k]
+            if mix is not None:
+                x += rest * mix.received[row, k]
+            z += w[k] * (x + own * d[row, k])
         # Cross-entropy max(s, 0) + log(1 + exp(-|s|)); the factors 1 + exp are multiplied before taking logarithms.
         e = math.exp(-abs(z))
         inside = np.float32(1.0) / (np.float32(1.0) + e)
@@ -64,6 +73,8 @@ def _step(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: A
         terms = np.float32(0.0)
         for k in range(dim):
             x, y = common * c[row, k], own * d[row, k]
+            if mix is not None:
+                x += rest * mix.received[row, k]
             apart = y - x
             gradient[k] += error * (x + y)
             if squared:
@@ -75,11 +86,15 @@ def _step(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: A
             c[row, k] -= by_common * (pulled + pushed + sparse * slope)
             d[row, k] -= by_own * (pulled - pushed)
         loss += terms * times[i] / dim
+    if mix is not None:
+        for i in range(len(rows)):
+            for k in range(dim):
+                c[rows[i], k] -= pace * facts[COMMON_LR] / scale[0] * mix.slope[i, k]
     keep = np.float32(1.0) - pace * facts[LR] * facts[WEIGHT_DECAY]
     for k in range(dim):
         w[k] = keep * w[k] - pace * facts[LR] * gradient[k]
     b[0] = keep * b[0] - pace * facts[LR] * total
-    return (loss + math.log(product)) / n
+    return more + (loss + math.log(product)) / n
 
 
 @jit
@@ -92,32 +107,16 @@ def _fold(table: Any, scale: Any, which: int) -> None:
 
 
 @jit
-def _count(slots: Any, seen: Any, rows: Any, times: Any) -> int:
-    """The distinct rows of a batch and how often it holds each; returns how many. `seen` is all -1 between calls."""
-    distinct = 0
-    for slot in slots:
-        if seen[slot] < 0:
-            seen[slot] = distinct
-            rows[distinct] = slot
-            times[distinct] = 0
-            distinct += 1
-        times[seen[slot]] += 1
-    for i in range(distinct):
-        seen[rows[i]] = -1
-    return distinct
-
-
-@jit
 def _device(
-    c: Any, d: Any, w: Any, b: Any, slots: Any, positive: Any, key: Any, batch: int, epochs: int, facts: Any, loss: Any,
-    room: Any,
+    c: Any, d: Any, mix: Any, w: Any, b: Any, slots: Any, positive: Any, key: Any, batch: int, epochs: int, facts: Any,
+    loss: Any, room: Any,
 ) -> None:  # fmt: skip
     """A device's passes over its samples, in place, until its mean loss since the round began settles."""
     scale, gradient, rows, times, seen, order, sort, spare, spare_sort, bins, shuffle = room
     scale.fill(1.0)
     count = len(slots)
     pace, sum_, last = np.float32(1.0), 0.0, 0.0
-    distinct = _count(slots, seen, rows, times) if count <= batch else 0
+    held = distinct(slots, seen, rows, times) if count <= batch else 0
     for epoch in range(epochs):
         if count > batch:
             shuffled(key, epoch, count, order, sort, spare, spare_sort, bins)
@@ -126,8 +125,8 @@ def _device(
         for start in range(0, count, batch):
             stop = min(count, start + batch)
             if count > batch:
-                distinct = _count(shuffle[start:stop], seen, rows, times)
-            value = _step(c, d, scale, rows[:distinct], times, positive, w, b, gradient, pace, facts)
+                held = distinct(shuffle[start:stop], seen, rows, times)
+            value = _step(c, d, mix, scale, rows[:held], times, positive, w, b, gradient, pace, facts)
             if scale[0] < _FAINT:
                 _fold(c, scale, 0)
             if scale[1] < _FAINT:
@@ -146,12 +145,13 @@ def _device(
 
 @kernel
 def additive_round(
-    first: int, every: int, tables: Any, histories: Any, negatives: int, batch: int, epochs: int, facts: Any,
-    users: Any, keys: Any, sent: Any, total: Any, loss: Any,
+    first: int, every: int, tables: Any, mixing: Any, histories: Any, negatives: int, batch: int, epochs: int,
+    facts: Any, users: Any, keys: Any, sent: Any, total: Any, loss: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's share of `users`: the first and `every` so many after it. Private weights and rows step
     in place, changes of shared rows are summed into `total` [M, d]. Own rows lie as in `cohort.store`, with room for
-    all that a device will touch; without `keeps` there are none, and d is 0."""
+    all that a device will touch; without `keeps` there are none, and d is 0. `mixing`: see `kernels.plgc`; None:
+    without."""
     shared, start, store, keeps, weights, biases = tables
     n_items, dim = start.shape
     samples = longest(histories, users, negatives)
@@ -173,6 +173,7 @@ def additive_round(
         np.empty(1 << DIGIT, np.int32),
         np.empty(samples, np.int32),
     )
+    mix = make_mix(mixing, most, dim)
     for index in range(first, len(users), every):
         user = users[index]
         positives = histories.train[histories.ptr[user] : histories.ptr[user + 1]]
@@ -194,8 +195,10 @@ def additive_round(
         if keeps:
             recall(store, user, slot_of, d)
         b[0] = biases[user]
-        own = (c[:rows], d[:rows], weights[user], b)
+        begin(mix, user, c[:rows])
+        own = (c[:rows], d[:rows], mix, weights[user], b)
         _device(*own, slots[:count], positive, keys[index], batch, epochs, facts, loss, room)
+        end(mix, user)
         biases[user] = b[0]
         send(ids, c[:rows], shared, total, sent[index])
         if keeps:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba
@@ -10,7 +12,26 @@ import numpy as np
 from federec import streams
 
 jit: Any = numba.njit(fastmath=True, nogil=True, error_model="numpy")
-kernel: Any = numba.njit(fastmath=True, nogil=True, error_model="numpy", cache=True)
+
+
+def sources(folder: Path) -> str:
+    """A digest of all sources in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+_SOURCES = sources(Path(__file__).parent)
+
+
+def kernel(function: Any) -> Any:
+    """Compiled code that is kept on disk. Numba would keep it until the kernel's own file changes; but pieces from
+    other files are compiled into it, and two kernels with unlike versions of one piece do not go together."""
+    compiled: Any = numba.njit(fastmath=True, nogil=True, error_model="numpy", cache=True)(function)
+    compiled._cache._cache_file._source_stamp = _SOURCES
+    return compiled
+
 
 _GOLDEN = np.uint64(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
 _FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
@@ -120,6 +141,22 @@ def shuffled(key: Any, epoch: int, count: int, order: Any, keys: Any, spare: Any
         for position in range(count):
             order[position] = spare[position]
             keys[position] = spare_keys[position]
+
+
+@jit
+def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> int:
+    """The distinct rows of a batch and how often it holds each; returns how many. `seen` is all -1 between calls."""
+    count = 0
+    for slot in slots:
+        if seen[slot] < 0:
+            seen[slot] = count
+            rows[count] = slot
+            times[count] = 0
+            count += 1
+        times[seen[slot]] += 1
+    for i in range(count):
+        seen[rows[i]] = -1
+    return count
 
 
 @jit

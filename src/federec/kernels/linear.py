@@ -1,6 +1,6 @@
 """The fused round of methods with a linear score, sigma(w_i . v_ij + b_i): PFedRec, FedMF and FedRecon, with or without
-dual personalisation, sharpness-aware steps and noise on what is sent; and PFedRec on each device alone. One device at a
-time per thread, its rows in cache from drawing to sending. The bias b is kept as the last value of w.
+dual personalisation, sharpness-aware steps, PLGC and noise on what is sent; and PFedRec on each device alone. One
+device at a time per thread, its rows in cache from drawing to sending. The bias b is kept as the last value of w.
 
 Numbers are copied out of arrays before an inner loop writes to another array: only then may the compiler assume that
 they stay as they are, and use the machine's wide registers.
@@ -15,6 +15,7 @@ import numpy as np
 
 from federec.kernels.cpu import DIGIT, draw, jit, kernel, laplace, longest, send, shuffled
 from federec.kernels.pages import keep, recall
+from federec.kernels.plgc import begin, blend, end, make_mix, step_mixed
 
 _FIRST, _STILL = np.int64(0), np.float32(0.0)  # typed: a plain 0 would have functions compiled for it alone
 
@@ -181,10 +182,13 @@ def _climb_rows(slots: Any, error: Any, rho: Any, w: Any, pulls: Any, z: Any) ->
 
 
 @jit
-def _learn(room: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any) -> None:
+def _learn(room: Any, mix: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any) -> None:
     """One batch: w and b, and the rows, step down the gradient at their current values by these rates; 0: they stay."""
     table, w, gradient = room.table, room.w, room.gradient
     slots, sides = room.slots[start:stop], room.sides[start:stop]
+    if mix is not None:
+        step_mixed(mix, table, slots, sides, w, gradient, plan.bias, rate, item_rate, loss)
+        return
     z, error = room.z[: stop - start], room.error[: stop - start]
     if rate > 0 and plan.rho > 0:
         _logits(table, slots, w, z)
@@ -210,15 +214,15 @@ def _learn(room: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: An
 
 
 @jit
-def _pass(room: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any) -> None:
+def _pass(room: Any, mix: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any) -> None:
     """The batches of these samples in turn."""
-    for begin in range(start, stop, plan.batch):
-        end = min(stop, begin + plan.batch)
+    for first in range(start, stop, plan.batch):
+        last = min(stop, first + plan.batch)
         if plan.alternate and rate > 0 and item_rate > 0:
-            _learn(room, begin, end, plan, rate, _STILL, loss)
-            _learn(room, begin, end, plan, _STILL, item_rate, loss)
+            _learn(room, mix, first, last, plan, rate, _STILL, loss)
+            _learn(room, mix, first, last, plan, _STILL, item_rate, loss)
         else:
-            _learn(room, begin, end, plan, rate, item_rate, loss)
+            _learn(room, mix, first, last, plan, rate, item_rate, loss)
 
 
 @jit
@@ -233,23 +237,23 @@ def _shuffle(room: Any, key: Any, epoch: int, count: int, stride: int) -> None:
 
 
 @jit
-def _rebuild(room: Any, key: Any, count: int, stride: int, plan: Any, loss: Any) -> None:
+def _rebuild(room: Any, mix: Any, key: Any, count: int, stride: int, plan: Any, loss: Any) -> None:
     """A device's local learning in FedRecon: w from nothing, rows frozen; then the rows, w frozen."""
     half = (count + 1) // 2
     _shuffle(room, key, _FIRST, count, stride)
     room.w.fill(0)
     for _ in range(plan.passes):
-        _pass(room, _FIRST, half, plan, plan.rate, _STILL, loss)
+        _pass(room, mix, _FIRST, half, plan, plan.rate, _STILL, loss)
     for _ in range(plan.epochs):
-        _pass(room, half if plan.disjoint else _FIRST, count, plan, _STILL, plan.item_rate, loss)
+        _pass(room, mix, half if plan.disjoint else _FIRST, count, plan, _STILL, plan.item_rate, loss)
 
 
 @jit
-def _fit(room: Any, key: Any, count: int, stride: int, plan: Any, loss: Any) -> None:
+def _fit(room: Any, mix: Any, key: Any, count: int, stride: int, plan: Any, loss: Any) -> None:
     """A device's local learning."""
     for epoch in range(plan.epochs):
         _shuffle(room, key, epoch, count, stride)
-        _pass(room, _FIRST, count, plan, plan.rate, plan.item_rate, loss)
+        _pass(room, mix, _FIRST, count, plan, plan.rate, plan.item_rate, loss)
 
 
 @jit
@@ -307,15 +311,17 @@ def _forget(room: Any, held: int) -> None:
 
 @kernel
 def linear_round(
-    first: int, every: int, plan: Any, histories: Any, quantiles: Any, shared: Any, store: Any, weights: Any,
-    users: Any, keys: Any, ask: Any, judges: Any, scores: Any, sent: Any, total: Any, loss: Any,
+    first: int, every: int, plan: Any, mixing: Any, histories: Any, quantiles: Any, shared: Any, store: Any,
+    weights: Any, users: Any, keys: Any, ask: Any, judges: Any, scores: Any, sent: Any, total: Any, loss: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's share of `users`: the first and `every` so many after it. Private weights (w and b of
     all devices) step in place, changes of rows are summed into `total` [M, d], the items `ask` [users, K] are scored
     with each device's own rows, by the weights `judges` [users, d + 1] or, where that is empty, its own. Where rows are
-    private, `shared` is the table that all began with, they step in the `store` and nothing is scored or sent."""
+    private, `shared` is the table that all began with, they step in the `store` and nothing is scored or sent.
+    `mixing`: see `kernels.plgc`; None: without. With it, judges have a beside their weights."""
     n_items, dim = shared.shape
     room = make_room(n_items, longest(histories, users, plan.negatives), dim, plan.batch)
+    mix = make_mix(mixing, len(room.ids), dim)
     for index in range(first, len(users), every):
         user, key = users[index], keys[index]
         positives = histories.train[histories.ptr[user] : histories.ptr[user + 1]]
@@ -325,15 +331,20 @@ def linear_round(
         if plan.own:
             recall(store, user, room.slot_of, room.table)
         w = _with_bias(weights, user, room.w)
+        begin(mix, user, room.table[:held])
         if plan.passes:
-            _rebuild(room, key, count, count // len(positives), plan, loss)
+            _rebuild(room, mix, key, count, count // len(positives), plan, loss)
         else:
-            _fit(room, key, count, count // len(positives), plan, loss)
+            _fit(room, mix, key, count, count // len(positives), plan, loss)
         _keep(w, weights, user)
+        end(mix, user)
         if plan.own:
             keep(store, user, room.slot_of, room.ids, room.table[:held])
             continue
-        _score(room, shared, judges[index] if len(judges) else w, ask[index], scores[index])
+        judge = judges[index, : dim + 1] if len(judges) else w
+        _score(room, shared, judge, ask[index], scores[index])
+        if mixing is not None:
+            blend(scores[index], judge, shared, ask[index], judges[index, dim + 1] if len(judges) else mix.state[1])
         if plan.laplace > 0:
             laplace(room.table[:held], room.ids, key, plan.laplace, quantiles)
         send(room.ids, room.table[:held], shared, total, sent[index])

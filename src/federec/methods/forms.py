@@ -7,6 +7,20 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Mixing:
+    """Shared rows l are mixed with those received, a l + (1 - a) g, and regularised (`plugins.plgc`)."""
+
+    odds: str | None
+    """Private log-odds of a, set by the kernel rule; None: a is `weight`."""
+    weight: float
+    smoothing: float
+    """How much of the log-odds is kept at each step."""
+    beta: float
+    gamma: float
+    """Weights of the redundancy loss, and in it of correlations between different dimensions."""
+
+
+@dataclass(frozen=True)
 class LinearScore:
     """The score is sigma(w . v + b) and the step is SGD."""
 
@@ -34,6 +48,8 @@ class LinearScore:
     """Scale of the noise on what is sent (`plugins.ldp`)."""
     own: bool = False
     """v is private: kept from round to round, not sent."""
+    mixing: Mixing | None = None
+    """Of v with the rows received."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,8 @@ class AdditiveScore:
     """All steps shrink by this after each round."""
     tolerance: float
     """Change of the mean loss since the round began, as a share of it, below which a device stops after a pass."""
+    mixing: Mixing | None = None
+    """Of c with the rows received."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,10 @@ item rows. With mix=fixed, mix_weight=1 and beta=0 nothing is changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
+import torch
 from pydantic import Field, NonNegativeFloat, model_validator
 from torch import Tensor
 from torch.linalg import vector_norm
@@ -30,6 +32,7 @@ from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import SERVER, Param, Params
 from federec.cohort.redundancy import redundancy
 from federec.errors import UserError
+from federec.methods.forms import AdditiveScore, Form, LinearScore, Mixing
 from federec.plugins.base import Plugin
 
 ODDS = "plgc.odds"
@@ -68,6 +71,17 @@ class PLGC(Plugin):
     def private(self) -> dict[str, Param]:
         return {**super().private(), **({ODDS: Param((), "zeros")} if self.mix == "ntk" else {})}
 
+    def fuse(self, form: Form) -> Form | None:
+        if not (self.mixes or self.beta):
+            return form
+        # With dual personalisation below it, it weighs once for both steps of a batch; no kernel does that.
+        if "dualper" in self.plugins[: self.plugins.index(PLGC.plugin)]:
+            return None
+        mixing = Mixing(ODDS if self.mix == "ntk" else None, self.mix_weight, self.smoothing, self.beta, self.gamma)
+        if isinstance(form, LinearScore):
+            return None if form.rho or form.item_rho else replace(form, mixing=mixing)
+        return replace(form, mixing=mixing) if isinstance(form, AdditiveScore) else None
+
     def fit(self, cohort: Cohort) -> None:
         if self.mixes or self.beta:
             cohort.tables |= {name + SERVER: cohort.tables[name].clone() for name in self.tables()}
@@ -90,17 +104,18 @@ class PLGC(Plugin):
 
     def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
         if self.mix == "ntk":
-            self.weigh(step)
+            self.weigh(step, rates)
         super().descend(step, {name: rate for name, rate in rates.items() if name != ODDS and SERVER not in name})
 
-    def weigh(self, step: Step) -> None:
-        """One step of the kernel rule; r'r is the same for both kernels."""
+    def weigh(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
+        """One step of the kernel rule on devices that still learn; r'r is the same for both kernels."""
         p, odds = step.values(), step.cohort.params[ODDS][: step.active]
         samples = step.weight * step.sizes[:, None]  # 1, or more where an item stands for several samples
         residual = (self.score(p).sigmoid() - step.labels) * samples
         received = p | {name: p[name + SERVER] for name in self.tables()}
         local, server = (_speed(self.features(rows), residual, samples).log() for rows in (p, received))
-        odds.lerp_(local - server, 1 - self.smoothing)
+        learning = sum(torch.as_tensor(rate) for rate in rates.values()) > 0
+        odds.lerp_(local - server, (1 - self.smoothing) * torch.as_tensor(learning, device=odds.device))
 
     def derive(self, p: Params, step: Step, names: Sequence[str]) -> tuple[Tensor, Params]:
         loss, gradient = super().derive(self.mixed(p), step, names)

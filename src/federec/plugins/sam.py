@@ -36,7 +36,7 @@ class SAM(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if isinstance(form, NeuralScore):
             return replace(form, rho_shared=self.rho_shared, rho_private=self.rho_private)
-        if not isinstance(form, LinearScore):
+        if not isinstance(form, LinearScore) or form.mixing:
             return None
         return replace(form, rho=self.rho_private, item_rho=self.rho_private if form.own else self.rho_shared)
 
