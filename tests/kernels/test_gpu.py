@@ -182,8 +182,7 @@ def test_every_method_plays_the_same_round_on_the_gpu(device_method, split):
     flat = states[0].tensors()
     # Where devices keep Adam's moments values are not compared. In FedRecGEL's second round here one ReLU unit sees
     # -3e-9 where others see 0.1: rounding opens or shuts it, and Adam, whose steps have one size whatever the
-    # gradient's, carries that to 3 % of a tensor beyond 2e-3 of its maximum. A start 1e-7 away, or float64, does the
-    # same on a CPU.
+    # gradient's, carries that to several per cent of the values. A start 1e-7 away, or float64, does the same on a CPU.
     if not any(name.endswith("/m") for name in flat):
         for name, value in flat.items():
             if value.is_floating_point():
