@@ -33,7 +33,7 @@ def play(folder: Path, key: Path, method: str) -> None:
     from federec.runtimes.flower.keys import Key
     from federec.runtimes.flower.parameters import Seen
     from federec.runtimes.flower.store import DeviceStore
-    from federec.runtimes.flower.wire import Order
+    from federec.runtimes.flower.wire import RECORD, Order
 
     torch.set_num_threads(1)
     loading, rounds, sent = time.process_time() - began, [], 0
@@ -49,7 +49,7 @@ def play(folder: Path, key: Path, method: str) -> None:
         order = Order("train", "run", number, config.model_dump(mode="json"), {}, [n_items], seen=seen)
         began = time.process_time()
         with closing(DeviceStore.open(folder, Key.file(key))) as store:
-            sent = len(Work(order, store).train().pack().array_records["tensors"]["update"].data)
+            sent = len(Work(order, store).train().pack().config_records[RECORD]["update"])
         rounds.append(time.process_time() - began)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(json.dumps({"loading": loading, "round": max(rounds), "peak": peak, "sent": sent}))

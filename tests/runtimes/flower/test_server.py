@@ -14,7 +14,7 @@ from federec.federation.update import Mean
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
 from federec.runtimes.flower.parameters import Seen
-from federec.runtimes.flower.wire import Reply
+from federec.runtimes.flower.wire import RECORD, Reply
 from federec.runtimes.folder import RunFolder
 from federec.runtimes.local import run as run_locally
 
@@ -52,7 +52,7 @@ def test_hiding_rows_changes_nothing_but_bytes(federation, random_split, tmp_pat
 
 def received(grid):
     orders = [message for message in grid.sent if message.metadata.message_type == "train"]
-    return [load(order.content.array_records["tensors"]["seen"].data) for order in orders]
+    return [load(order.content.config_records[RECORD]["seen"]) for order in orders]
 
 
 def test_bytes_grow_with_the_rows_that_travel(federation, random_split, tmp_path):
@@ -113,12 +113,14 @@ def test_a_bad_update_is_refused_and_counted_and_the_rest_goes_on(federation, ra
 def test_garbage_is_refused(federation, random_split):
     def twist(node, message, reply):
         if node == 0:
-            reply.content.config_records["facts"]["json"] = "[1, {"
+            reply.content.config_records[RECORD]["facts"] = "[1, {"
         if node == 1 and message.metadata.message_type == "train":
-            reply.content.array_records["tensors"]["update"].data = b"\xff" * 40
+            reply.content.config_records[RECORD]["update"] = b"\xff" * 40
+        if node == 2 and message.metadata.message_type == "query":
+            reply.content.config_records[RECORD]["update"] = 1.5
         return reply
 
-    federated = federation(random_split().data, settings=small("pfedrec"), rounds=1, twist=twist)
+    federated = federation(random_split().data, settings=small("pfedrec"), nodes=4, rounds=1, twist=twist)
     assert federated.serve()["rounds"] == 1
     assert {line["reason"] for line in federated.events("rejected")} == {"malformed"}
 

@@ -34,7 +34,7 @@ from federec.runtimes.flower.channel import ChannelSettings, clipped, noisy, row
 from federec.runtimes.flower.keys import Key
 from federec.runtimes.flower.parameters import Seen, start
 from federec.runtimes.flower.store import DeviceStore
-from federec.runtimes.flower.wire import Order, Reply
+from federec.runtimes.flower.wire import RECORD, Order, Reply
 
 log = logging.getLogger("federec.device")
 app = ClientApp()
@@ -51,7 +51,7 @@ def query(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Play the round. Under secure aggregation, evaluation comes this way, too."""
-    if message.content.config_records.keys() == {"facts"}:
+    if RECORD in message.content.config_records:
         return answer(message, context, lambda work: work.train())
     from federec.runtimes.flower import secure
 

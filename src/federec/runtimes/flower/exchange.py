@@ -111,13 +111,13 @@ class Exchange:
             return
         folder = self.path / "received"
         folder.mkdir(exist_ok=True)
-        for arrays in message.content.array_records.values():
-            for name, array in arrays.items():
-                (folder / f"{self.received:06d}-{name}.safetensors").write_bytes(array.data)
-        for place, facts in enumerate(message.content.config_records.values()):
-            values = [value for entry in facts.values() for value in (entry if isinstance(entry, list) else [entry])]
-            data = b"\n".join(value if isinstance(value, bytes) else str(value).encode() for value in values)
-            (folder / f"{self.received:06d}-facts{place or ''}.json").write_bytes(data)
+        parts = [array.data for arrays in message.content.array_records.values() for array in arrays.values()]
+        for record in message.content.config_records.values():
+            for entry in record.values():
+                values = entry if isinstance(entry, list) else [entry]
+                parts.append(b"\n".join(v if isinstance(v, bytes) else str(v).encode() for v in values))
+        for place, part in enumerate(parts):
+            (folder / f"{self.received:06d}-{place}").write_bytes(part)
         self.received += 1
 
 

@@ -11,7 +11,6 @@ of 2^22 steps.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -21,7 +20,6 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.common import Code, FitIns, FitRes, Parameters, Status, ndarrays_to_parameters, parameters_to_ndarrays
-from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
 from flwr.compat.common import recorddict_compat as compat
 from flwr.server.compat.legacy_context import LegacyContext
 from flwr.server.strategy import FedAvg
@@ -83,18 +81,12 @@ def _names() -> list[str]:
 # On a device
 
 
-def is_secure(message: Message) -> bool:
-    """Whether a message belongs to the protocol."""
-    return RECORD_KEY_CONFIGS in message.content.config_records
-
-
 def answer(message: Message, context: Context, act: Callable[[Order], tuple[Reply, DeviceMethod, int]]) -> Message:
     """Take part in the protocol; `act` does what is ordered when it comes to that."""
 
     def next_(message: Message, context: Context) -> Message:
         config = compat.recorddict_to_fitins(message.content, keep_input=True).config
-        order = Order.load(json.loads(str(config["facts"])), bytes(config["seen"]))  # type: ignore[arg-type]
-        reply, method, n_items = act(order)
+        reply, method, n_items = act(Order.of(config))
         parameters = ndarrays_to_parameters([flat(reply, method, n_items).numpy()])
         result = FitRes(Status(Code.OK, ""), parameters, reply.devices, {})
         return Message(compat.fitres_to_recorddict(result, keep_input=False), reply_to=message)
@@ -146,9 +138,7 @@ class _Taken(FedAvg):
         self.nodes: list[int] = []
 
     def configure_fit(self, server_round: int, parameters: Parameters, client_manager: Any) -> list[Any]:
-        dumped = ((node, order.dump()) for node, order in self.orders.items())
-        empty = Parameters([], "")
-        return [(_Proxy(node), FitIns(empty, {"facts": facts, "seen": seen})) for node, (facts, seen) in dumped]
+        return [(_Proxy(node), FitIns(Parameters([], ""), order.values())) for node, order in self.orders.items()]
 
     def aggregate_fit(self, server_round: int, results: list[Any], failures: list[Any]) -> tuple[None, dict[str, Any]]:
         self.nodes = [proxy.node_id for proxy, _ in results]

@@ -1,13 +1,18 @@
-"""Messages between server and devices: facts as JSON, tensors as safetensors, in Flower's records."""
+"""Messages between server and devices: facts as JSON, tensors as safetensors, in one of Flower's records.
+
+In one, because each record, array and chunk of an array is a request of its own on every leg of a message's way, and
+requests are what most of a message's time goes into.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -16,6 +21,8 @@ from federec.cohort.layers import Params
 from federec.runtimes.flower.parameters import Seen
 
 Kind = Literal["query", "train", "evaluate"]
+RECORD = "federec"
+"""The record that a message is in."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +49,21 @@ class Order:
     seen: Seen = field(default_factory=Seen.nothing)
     """The shared parameters."""
 
+    def values(self) -> dict[str, Any]:
+        """Facts and tensors, for a record."""
+        return _values(self, seen=self.seen.tensors())
+
     def pack(self) -> RecordDict:
-        return _pack(self, seen=self.seen.tensors())
+        return RecordDict({RECORD: ConfigRecord(self.values())})
 
     @staticmethod
     def read(content: RecordDict) -> Order:
-        facts, tensors = _unpack(content)
-        return Order.load(facts, tensors["seen"])
-
-    def dump(self) -> tuple[str, bytes]:
-        """Facts and tensors, for records of another make."""
-        return json.dumps(_facts(self)), save(self.seen.tensors())
+        return Order.of(_open(content))
 
     @staticmethod
-    def load(facts: dict[str, Any], seen: bytes) -> Order:
-        return Order(**facts, seen=Seen.parse(load(seen)))
+    def of(values: Mapping[str, Any]) -> Order:
+        """From its `values`."""
+        return Order(**json.loads(values["facts"]), seen=Seen.parse(load(values["seen"])))
 
 
 @dataclass(frozen=True)
@@ -79,17 +86,19 @@ class Reply:
     """Codes of the rows that the device will need in the next round; none: all."""
 
     def pack(self) -> RecordDict:
-        return _pack(self, update=self.update.tensors(), wanted={"wanted": self.wanted.int()})
+        values = _values(self, update=self.update.tensors(), wanted={"wanted": self.wanted.int()})
+        return RecordDict({RECORD: ConfigRecord(values)})
 
     @staticmethod
     def read(content: RecordDict) -> Reply:
         """A ValueError for what is no reply. Its update may still be anything."""
-        facts, tensors = _unpack(content)
+        values = _open(content)
         try:
-            wanted = load(tensors["wanted"])["wanted"].long().flatten()
+            facts = dict(json.loads(values["facts"]))
+            wanted = load(values["wanted"])["wanted"].long().flatten()
             sums = {str(name): (float(total), int(count)) for name, (total, count) in facts.pop("sums").items()}
             known = {name: kind(facts.pop(name)) for name, kind in _KINDS.items()}
-            return Reply(**known, sums=sums, update=Seen.parse(load(tensors["update"])), wanted=wanted)
+            return Reply(**known, sums=sums, update=Seen.parse(load(values["update"])), wanted=wanted)
         except (TypeError, KeyError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
             raise ValueError(f"no reply ({type(error).__name__})") from None
 
@@ -97,24 +106,15 @@ class Reply:
 _KINDS = {"run": str, "round": int, "catalogue": str, "devices": int, "failed": str}
 
 
-def _pack(message: Order | Reply, **tensors: Params) -> RecordDict:
-    arrays = {}
-    for name, values in tensors.items():
-        data = save(values)
-        arrays[name] = Array(dtype="uint8", shape=(len(data),), stype="safetensors", data=data)
-    return RecordDict({"tensors": ArrayRecord(arrays), "facts": ConfigRecord({"json": json.dumps(_facts(message))})})
+def _values(message: Order | Reply, **tensors: Params) -> dict[str, Any]:
+    facts = {name: value for name, value in vars(message).items() if not isinstance(value, Tensor | Seen)}
+    return {"facts": json.dumps(facts)} | {name: save(values) for name, values in tensors.items()}
 
 
-def _facts(message: Order | Reply) -> dict[str, Any]:
-    return {name: value for name, value in vars(message).items() if not isinstance(value, Tensor | Seen)}
-
-
-def _unpack(content: RecordDict) -> tuple[dict[str, Any], dict[str, bytes]]:
-    try:
-        facts = json.loads(str(content.config_records["facts"]["json"]))
-        return dict(facts), {name: array.data for name, array in content.array_records["tensors"].items()}
-    except (KeyError, ValueError, TypeError) as error:
-        raise ValueError(f"no message of a federation ({type(error).__name__})") from None
+def _open(content: RecordDict) -> Mapping[str, Any]:
+    if RECORD not in content.config_records:
+        raise ValueError("no message of a federation")
+    return content.config_records[RECORD]
 
 
 def size(record: Any) -> int:
