@@ -1,4 +1,5 @@
-"""A Flower app that does nothing but travel: as many bytes to each device and back as a federation's round."""
+"""A Flower app that does nothing but travel: as many bytes to each device and back as a federation's round, other bytes
+for each device and round, since Flower sends what it has sent before only once."""
 
 import json
 import time
@@ -13,23 +14,28 @@ client = ClientApp()
 server = ServerApp()
 
 
+def content(rows: np.ndarray) -> RecordDict:
+    return RecordDict({"arrays": ArrayRecord([rows])})
+
+
 @client.train()
 def train(message, context):
-    return Message(message.content, reply_to=message)
+    rows = message.content.array_records["arrays"].to_numpy_ndarrays()[0]
+    return Message(content(rows + 1), reply_to=message)
 
 
 @server.main()
 def main(grid, context):
-    config, seconds = context.run_config, []
-    while len(list(grid.get_node_ids())) < config["devices"]:
+    config, random = context.run_config, np.random.default_rng()
+    while len(nodes := list(grid.get_node_ids())) < config["devices"]:
         time.sleep(0.25)
-    content = ArrayRecord([np.zeros((config["rows"], 33), np.float32)])
-    for _ in range(config["rounds"] + 1):
-        began = time.perf_counter()
-        messages = [Message(RecordDict({"arrays": content}), node, "train") for node in grid.get_node_ids()]
+    for _ in range(config["rounds"]):
+        rows = random.random((len(nodes), config["rows"], 33), np.float32)
+        messages = [Message(content(own), node, "train") for own, node in zip(rows, nodes, strict=True)]
         pending = set(grid.push_messages(messages))
         while pending:
             pending -= {reply.metadata.reply_to_message_id for reply in grid.pull_messages(list(pending))}
-            time.sleep(0.25)
-        seconds.append(time.perf_counter() - began)
-    Path(str(config["out"])).write_text(json.dumps(seconds[1:]))
+            if pending:
+                time.sleep(0.25)
+        with Path(str(config["out"])).open("a") as out:
+            out.write(json.dumps({"event": "round", "time": time.time()}) + "\n")

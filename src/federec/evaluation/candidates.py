@@ -72,13 +72,12 @@ def _distinct(keys: np.ndarray, bounds: np.ndarray, count: int) -> np.ndarray:
 
     Where bound < count only the first `bound` columns mean anything.
     """
-    chosen = np.full((len(keys), count), -1, np.int64)
-    start = np.maximum(bounds - count, 0)
-    for i in range(count):
-        last = start + i  # the i-th draw is from 0..last; a number drawn before is replaced by `last` itself
-        value = streams.below(streams.bits(keys, streams.CANDIDATES + i), last + 1)
-        taken = (chosen[:, :i] == value[:, None]).any(1)
-        chosen[:, i] = np.where(taken, last, value)
+    # The i-th draw is from 0..last; a number drawn before is replaced by `last` itself.
+    last = np.maximum(bounds - count, 0)[:, None] + np.arange(count)
+    chosen = streams.below(streams.bits(keys[:, None], streams.CANDIDATES + np.arange(count)), last + 1)
+    for i in range(1, count):
+        taken = (chosen[:, :i] == chosen[:, i, None]).any(1)
+        chosen[taken, i] = last[taken, i]
     shuffle = streams.bits(keys[:, None], streams.CANDIDATES + count + np.arange(count))
     shuffle = np.where(np.arange(count) < bounds[:, None], shuffle, np.iinfo(np.int64).max)
     return np.take_along_axis(chosen, shuffle.argsort(1, kind="stable"), 1)

@@ -40,6 +40,7 @@ log = logging.getLogger("federec.device")
 app = ClientApp()
 
 _USERS = 256  # scored at a time
+_DRAWN = 32  # users whose samples are drawn at a time, to see which rows they need
 
 
 @app.query()
@@ -123,14 +124,17 @@ class Work:
 
     def needed(self, round_: int) -> Tensor:
         """Codes of the items that the users learn from in a round, and rank after it."""
-        samples = draw(self.devices, self.users, self.config.seed, round_, self.method.negatives)
-        real = torch.arange(samples.items.shape[1]) < samples.counts[:, None]
-        ranked = torch.cat([self.evaluator.candidates.valid, self.evaluator.candidates.test]).flatten().long()
-        parts = [samples.items[real].long(), ranked[ranked >= 0]]
-        if (cover := self.method.cover(self.users, samples, self.devices.n_items)) is not None:
-            parts.append(cover.flatten())
-        needed: Tensor = torch.cat(parts).unique()
-        return needed
+        needed = torch.zeros(self.devices.n_items, dtype=torch.bool)
+        for ranked in (self.evaluator.candidates.valid, self.evaluator.candidates.test):
+            needed[ranked[ranked >= 0].long()] = True
+        lengths = self.devices.lengths(self.users, self.method.negatives)
+        for users in self.users[lengths.argsort()].split(_DRAWN):  # like lengths together: little padding
+            samples = draw(self.devices, users, self.config.seed, round_, self.method.negatives)
+            real = torch.arange(samples.items.shape[1]) < samples.counts[:, None]
+            needed[samples.items[real].long()] = True
+            if (cover := self.method.cover(users, samples, self.devices.n_items)) is not None:
+                needed[cover.flatten()] = True
+        return needed.nonzero().flatten()
 
     def start(self) -> State:
         """What every device begins with; shared are the parameters that came."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from safetensors.torch import load, save
+from safetensors.numpy import load, save
 from torch import Tensor
 
 from federec.cohort.layers import Params
@@ -26,15 +26,15 @@ def start(method: DeviceMethod, sizes: Sequence[int], devices: int, seed: int) -
 
 def take(state: State, user: int) -> bytes:
     """One user's private part of a state."""
-    own = {f"private:{name}": value[user].contiguous() for name, value in state.private.items()}
+    own = {f"private:{name}": value[user] for name, value in state.private.items()}
     for name, store in state.stores.items():
         own[f"ids:{name}"], own[f"rows:{name}"] = store.own(user)
-    return save(own)
+    return save({name: value.contiguous().numpy() for name, value in own.items()})
 
 
 def put(state: State, user: int, taken: bytes) -> None:
     """Put what was taken back into a state."""
-    own = load(taken)
+    own = {name: torch.from_numpy(value) for name, value in load(taken).items()}
     wanted = {f"private:{name}" for name in state.private}
     wanted |= {f"{part}:{name}" for name in state.stores for part in ("ids", "rows")}
     if own.keys() != wanted or any(v.shape[1:] != own[f"private:{n}"].shape for n, v in state.private.items()):
