@@ -31,7 +31,9 @@ NETWORK = Option(
     None,
     metavar="KEY=VALUE",
     help="How devices and server work together, such as deadline=60, minimum=3, rows=decoys, clip=1, noise=gaussian, "
-    "scale=0.1, secure=true, metrics_port=9464; may be repeated.",
+    "scale=0.1, secure=true, metrics_port=9464; may be repeated. By default (rows=needed) a device names the item rows "
+    "that it needs: where it has one user alone, that tells the server which items the user has. rows=decoys, rows=all "
+    "and secure=true hide it, for more bytes.",
 )
 
 
@@ -57,7 +59,7 @@ def up(
     """A whole federation on this machine: a SuperLink and SuperNodes on loopback, stopped when it is over."""
     from federec.reporting.tables import run_table
     from federec.runtimes.flower.catalogue import Catalogue
-    from federec.runtimes.flower.settings import FederationSettings, check_private, prepare
+    from federec.runtimes.flower.settings import FederationSettings, prepare
     from federec.runtimes.flower.up import bring_up, share_out
     from federec.runtimes.folder import RunFolder
 
@@ -73,7 +75,6 @@ def up(
         given = {"method": method, "data": data, "protocol": protocol, "rounds": rounds, "seed": seed}
         config = _config(given, with_, set_)
         settings = FederationSettings.checked(**{"expected": devices} | parse_settings(network or []))
-        check_private(config, settings)
         path = out or free_folder(config)
         interactions = config.load()
         if not 1 <= devices <= (users := interactions.n_users):
@@ -107,12 +108,11 @@ def prepare(
 ) -> None:
     """Make the folder of a real federation's run; start or continue it with `flwr run OUT/app`."""
     from federec.runtimes.flower.catalogue import Catalogue
-    from federec.runtimes.flower.settings import FederationSettings, check_private
+    from federec.runtimes.flower.settings import FederationSettings
     from federec.runtimes.flower.settings import prepare as make
 
     config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_)
     settings = FederationSettings.checked(**parse_settings(network or []))
-    check_private(config, settings)
     make(out, config, settings, Catalogue.read(catalogue))
     typer.echo(f"start or continue it with: flwr run {shlex.quote(str(out / 'app'))} SUPERLINK")
 

@@ -13,6 +13,7 @@ from federec.errors import UserError
 from federec.federation.update import Mean
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
+from federec.runtimes.flower import server
 from federec.runtimes.flower.parameters import Seen
 from federec.runtimes.flower.wire import RECORD, Reply
 from federec.runtimes.folder import RunFolder
@@ -33,7 +34,8 @@ def small(name):
 @pytest.mark.parametrize("method", FEDERATED)
 def test_a_federation_learns_what_a_local_run_learns(federation, random_split, tmp_path, method):
     data = random_split(users=14, items=40).data
-    federated = federation(data, method, settings=small(method))
+    secure = {"secure": True, "minimum": 3} if METHODS[method].sums else {}
+    federated = federation(data, method, settings=small(method), **secure)
     federated.serve()
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
@@ -53,6 +55,21 @@ def test_hiding_rows_changes_nothing_but_bytes(federation, random_split, tmp_pat
 def received(grid):
     orders = [message for message in grid.sent if message.metadata.message_type == "train"]
     return [load(order.content.config_records[RECORD]["seen"]) for order in orders]
+
+
+def test_a_device_sends_nothing_in_the_clear_that_tells_what_it_has(federation, random_split):
+    """A server that asks for it anyway gets no answer."""
+    federated = federation(random_split().data, "fedease", rounds=1, minimum=3, secure=True)
+    file = federated.run / "federation.json"
+    bare = json.loads(file.read_text()) | {"minimum": 1}
+    bare["channel"]["secure"] = False
+    file.write_text(json.dumps(bare))
+    with pytest.raises(UserError, match="'fedease' needs secure aggregation"):
+        federated.serve()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError, match="fewer than 1 devices answered"):
+        patch.setattr(server, "check_method", lambda config, settings: config.build())
+        federated.serve()
+    assert {line["reason"] for line in federated.events("rejected")} == {"failed"}
 
 
 def test_bytes_grow_with_the_rows_that_travel(federation, random_split, tmp_path):

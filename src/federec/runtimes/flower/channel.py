@@ -15,8 +15,9 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from federec import streams
+from federec.errors import UserError
 from federec.federation.update import Update
-from federec.methods.base import Settings
+from federec.methods.base import DeviceMethod, Settings
 from federec.runtimes.flower.parameters import Seen
 
 
@@ -24,7 +25,9 @@ class ChannelSettings(Settings):
     """How a federation's updates travel."""
 
     rows: Literal["needed", "decoys", "all"] = "needed"
-    """Item rows that a device asks for and sends: those it needs, with `decoys` others beside them, or all."""
+    """Item rows that a device asks for and sends: those it needs, with `decoys` others beside them, or all. What a
+    device needs in every round is what its users have: among many users that is nobody's, of one user it is told. The
+    default is for hubs, and for catalogues too large to send whole; it hides less the fewer users a device has."""
     decoys: NonNegativeInt = 500
     """Rows that a device asks for besides, always the same ones; with rows=decoys."""
     clip: PositiveFloat | None = None
@@ -35,6 +38,14 @@ class ChannelSettings(Settings):
     """Of the noise: the Laplace distribution's scale, or the standard deviation."""
     secure: bool = False
     """Secure aggregation (SecAgg+): the server learns sums over devices and nothing of a single one."""
+
+
+def check_secure(method: DeviceMethod, secure: bool) -> None:
+    """Refuse to let messages travel as they are where one device's alone tells what its users have: those of servers
+    that need sums. Servers look before a run, and a device for itself before it sends anything."""
+    if method.sums and not secure:
+        reason = "what one device sends tells which items its users have"
+        raise UserError(f"'{method.name}' needs secure aggregation, since {reason}; add --network secure=true")
 
 
 def rows_to_ask(channel: ChannelSettings, needed: Tensor, n_items: int, secret: bytes) -> Tensor:

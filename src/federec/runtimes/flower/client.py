@@ -30,6 +30,7 @@ from federec.federation.state import State
 from federec.federation.views import score_global, score_own
 from federec.methods.base import DeviceMethod
 from federec.runtimes.config import RunConfig
+from federec.runtimes.flower import channel
 from federec.runtimes.flower.channel import ChannelSettings, clipped, noisy, rows_to_ask
 from federec.runtimes.flower.keys import Key
 from federec.runtimes.flower.parameters import Seen, start
@@ -53,7 +54,7 @@ def query(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Play the round. Under secure aggregation, evaluation comes this way, too."""
     if RECORD in message.content.config_records:
-        return answer(message, context, lambda work: work.train())
+        return answer(message, context, plain)
     from federec.runtimes.flower import secure
 
     def act(order: Order) -> tuple[Reply, DeviceMethod, int]:
@@ -62,6 +63,12 @@ def train(message: Message, context: Context) -> Message:
             return work.train() if order.kind == "train" else work.evaluate(), work.method, work.devices.n_items
 
     return secure.answer(message, context, act)
+
+
+def plain(work: Work) -> Reply:
+    """Play a round whose outcome leaves as it is. Whatever a server says, that is not for every method."""
+    channel.check_secure(work.method, secure=False)
+    return work.train()
 
 
 @app.evaluate()
@@ -161,10 +168,12 @@ class Work:
 
     def summed(self, total: Params) -> Seen:
         """The sum of the users' messages. Of item tables it holds the rows that changed; or, to hide which did, all
-        those that came."""
+        those that came; under secure aggregation, all."""
         tables = {name: total[name] for name, param in self.method.sends().items() if param.rows and name in total}
         layers = {name: value for name, value in total.items() if name not in tables}
-        if self.channel.rows == "needed" and not self.channel.secure:
+        if self.channel.secure:
+            ids = torch.arange(self.devices.n_items)
+        elif self.channel.rows == "needed":
             changed = torch.zeros(self.devices.n_items, dtype=torch.bool)
             for table in tables.values():
                 changed |= (table != 0).any(1)

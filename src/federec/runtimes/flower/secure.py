@@ -4,9 +4,9 @@ The protocol is Flower's: `secaggplus_mod` on the devices and `SecAggPlusWorkflo
 older interface; all that knows of it is here. In four trips devices agree on masks that cancel in the sum, send masked
 vectors, and help to take off the masks of those that dropped out.
 
-A device's vector is the mean over its users of their losses and metrics and of what they send, item tables whole. It is
-weighed with the number of users, which the server knows. Values beyond +-`most` are cut off, the rest is rounded to one
-of 2^22 steps.
+A device's vector is the mean over its users of their losses and metrics and of what they send, item tables whole, with
+a 1 for each parameter that is sent in this round and a 0 for each that is not. It is weighed with the number of users,
+which the server knows. Values beyond +-`most` are cut off, the rest is rounded to one of 2^22 steps.
 """
 
 from __future__ import annotations
@@ -43,19 +43,21 @@ _SHARES, _NEEDED = 1.0, 0.6  # of the devices hold shares of a device's keys; of
 
 
 def flat(reply: Reply, method: DeviceMethod, n_items: int) -> torch.Tensor:
-    """A device's vector: the mean over its users."""
+    """A device's vector: which parameters it has something to say of, and the mean over its users."""
     parts = [torch.as_tensor(reply.sums.get(name, (0.0, 0)), dtype=torch.float32) for name in _names()]
     scale = torch.tensor([[n_items if name == "interactions" else 1.0, 1.0] for name in _names()])
     parts = [torch.stack(parts) / scale]
-    for name, param in method.sends().items():
-        values = reply.update.rows if param.rows else reply.update.layers
+    values, sends = reply.update.rows | reply.update.layers, method.sends()
+    for name, param in sends.items():
         parts.append(values.get(name, torch.zeros((n_items,) * param.rows + param.sized(n_items))))
-    return torch.cat([part.flatten() for part in parts]) / max(1, reply.devices)
+    said = torch.tensor([float(name in values) for name in sends])
+    return torch.cat([said, torch.cat([part.flatten() for part in parts]) / max(1, reply.devices)])
 
 
 def unflat(vector: torch.Tensor, order: Order, users: int, method: DeviceMethod, n_items: int) -> Reply:
     """The reply that the weighted mean of all vectors stands for."""
-    vector, names = vector * users, _names()
+    names, sends = _names(), method.sends()
+    said, vector = (vector[: len(sends)] > 0.5).tolist(), vector[len(sends) :] * users
     pairs, rest = vector[: 2 * len(names)].view(-1, 2).tolist(), vector[2 * len(names) :]
     sums = {
         name: (total * (n_items if name == "interactions" else 1), round(count))
@@ -64,10 +66,11 @@ def unflat(vector: torch.Tensor, order: Order, users: int, method: DeviceMethod,
     }
     rows: Params = {}
     layers: Params = {}
-    for name, param in method.sends().items() if order.kind == "train" else ():
+    for (name, param), told in zip(sends.items(), said, strict=True):
         shape = (n_items,) * param.rows + param.sized(n_items)
         value, rest = rest[: np.prod(shape, dtype=int)].view(shape), rest[np.prod(shape, dtype=int) :]
-        (rows if param.rows else layers)[name] = value
+        if told:
+            (rows if param.rows else layers)[name] = value
     update = Seen(torch.arange(n_items if rows else 0), rows, layers)
     return Reply(order.run, order.round, "", users, sums, update=update)
 

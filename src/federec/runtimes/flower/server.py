@@ -110,7 +110,7 @@ class Server:
     def __init__(self, grid: Grid, path: Path, config: RunConfig, settings: FederationSettings, events: Events) -> None:
         self.exchange = Exchange(grid, path, settings, events)
         self.grid, self.path, self.config, self.settings, self.events = grid, path, config, settings, events
-        self.method: DeviceMethod = check_method(config)
+        self.method: DeviceMethod = check_method(config, settings)
         self.catalogue = Catalogue.read(path / CATALOGUE)
         self.state = State.start(self.method, settings.sizes[0], 0, config.seed)
         self.keep, self.best = 0, float("-inf")

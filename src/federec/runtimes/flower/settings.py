@@ -20,6 +20,7 @@ from federec.errors import UserError, did_you_mean
 from federec.files import make_folder, read_bytes, write_atomic
 from federec.methods.base import DeviceMethod, Settings
 from federec.runtimes.config import RunConfig
+from federec.runtimes.flower import channel
 from federec.runtimes.flower.catalogue import Catalogue
 from federec.runtimes.flower.channel import ChannelSettings
 from federec.runtimes.folder import RunFolder
@@ -119,8 +120,9 @@ class FederationSettings(Settings):
         write_atomic(path / FILE, self.model_dump_json(indent=2) + "\n")
 
 
-def check_method(config: RunConfig) -> DeviceMethod:
-    """The method, which must be one that works between devices and a server that sees sums alone."""
+def check_method(config: RunConfig, settings: FederationSettings) -> DeviceMethod:
+    """The method, which must be one that works between devices and a server that sees sums alone; under secure
+    aggregation, where it needs that."""
     method = config.build()
     if not isinstance(method, DeviceMethod):
         raise UserError(
@@ -130,21 +132,15 @@ def check_method(config: RunConfig) -> DeviceMethod:
         raise UserError(
             f"the server of '{method.name}' works on every device's own message; a federation has sums alone"
         )
+    channel.check_secure(method, settings.channel.secure)
     return method
-
-
-def check_private(config: RunConfig, settings: FederationSettings) -> None:
-    """Refuse to let messages go as they are where they tell what users have: those of servers that need sums alone."""
-    if check_method(config).sums and not settings.channel.secure:
-        reason = "what one device sends tells which items its users have"
-        raise UserError(f"'{config.method}' needs secure aggregation, since {reason}; add --network secure=true")
 
 
 def prepare(
     path: Path, config: RunConfig, settings: FederationSettings, catalogue: Catalogue, client: str = CLIENT
 ) -> None:
     """A new federation's folder."""
-    check_method(config)
+    check_method(config, settings)
     RunFolder(path).create(config)
     settings.model_copy(update={"sizes": (len(catalogue),)}).write(path)
     write_atomic(path / CATALOGUE, catalogue.text())
