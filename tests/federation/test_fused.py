@@ -117,7 +117,7 @@ def test_two_threads_do_what_one_does(small, devices):
     close(shared.shared["items"], alone.shared["items"], 1e-6)  # summed in another order
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, "fedrap"])
 @pytest.mark.parametrize(
     ("plugin", "settings"),
     [
@@ -179,6 +179,11 @@ ADDITIVE = [
     {"batch": 4, "weight_decay": 0.15, "epochs": 9, "tolerance": 0, "v1": 0},  # rows shrink to a thousandth
 ]
 
+SHARP = [
+    ({"batch": 2048, "rho_shared": 0.3, "rho_private": 0.2}, ("sam",)),
+    ({"batch": 16, "norm": "l2", "rho_shared": 0.1}, ("sam",)),
+    ({"batch": 16, "rho_shared": 0.0, "rho_private": 0.2}, ("sam",)),
+]
 BLENDED = [
     {"batch": 2048, "beta": 0.05, "gamma": 0.5, "smoothing": 0.5},
     {"batch": 16, "norm": "l2"},
@@ -190,7 +195,7 @@ BLENDED = [
 @pytest.mark.parametrize(("rounds", "tolerance"), [(1, 1e-4), (3, 1e-3)])
 @pytest.mark.parametrize("users", [None, [1, 4, 0, 7, 8]], ids=["all", "some"])
 @pytest.mark.parametrize(
-    ("settings", "plugins"), [(s, ()) for s in ADDITIVE] + [(s, ("plgc",)) for s in BLENDED], ids=str
+    ("settings", "plugins"), [(s, ()) for s in ADDITIVE] + [(s, ("plgc",)) for s in BLENDED] + SHARP, ids=str
 )
 def test_the_additive_kernel_plays_the_same_round(devices, settings, plugins, users, rounds, tolerance):
     method = build("fedrap", plugins, QUIET | settings)

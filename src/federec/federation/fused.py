@@ -70,9 +70,10 @@ class AdditiveRound(FusedRound):
         super().__init__(*facts)
         self.form = form
         pace, decay = form.round_decay ** (self.round - 1), (form.weight_decay, form.step_decay, form.tolerance)
+        uphill = form.rho, form.common_rho
         rate, common, own = (step * pace for step in form.rates)
         steps = rate, common if form.common else 0, own if form.own else 0
-        self.facts = np.array([*steps, *form.regularisers(self.round), form.squared, *decay], np.float32)
+        self.facts = np.array([*steps, *form.regularisers(self.round), form.squared, *decay, *uphill], np.float32)
         dim = private(self.state, form)[0].shape[1]
         self.total = np.zeros((self.threads, self.devices.n_items, dim), np.float32)
 

@@ -12,9 +12,10 @@ from federec.kernels.cpu import DIGIT, distinct, draw, jit, kernel, longest, sen
 from federec.kernels.pages import keep, recall
 from federec.kernels.plgc import begin, end, make_mix, redundancy, weigh
 
-LR, COMMON_LR, OWN_LR, AWAY, SMALL, SQUARED, WEIGHT_DECAY, STEP_DECAY, TOLERANCE = range(9)
+LR, COMMON_LR, OWN_LR, AWAY, SMALL, SQUARED, WEIGHT_DECAY, STEP_DECAY, TOLERANCE, RHO, COMMON_RHO = range(11)
 """Places in `facts`: steps of u and b, of c and of d at the start of the round; weights of the two regularisers, and
-whether that of c is its square; the rest as the method names it."""
+whether that of c is its square; how far u, b and d, and c, are moved uphill before their gradient is taken; the rest as
+the method names it."""
 
 _FAINT = np.float32(1e-3)  # a scale below which rows are multiplied by it, before it loses digits
 
@@ -98,6 +99,95 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
 
 
 @jit
+def _slope(x: Any, squared: bool) -> Any:
+    """Of the norm of c: 2 x or the sign of x."""
+    return np.float32(2.0) * x if squared else np.float32(x > 0) - np.float32(x < 0)
+
+
+@jit
+def _miss(z: Any, positive: bool) -> Any:
+    """sigma(z) - y."""
+    e = np.float32(math.exp(-abs(z)))
+    inside = np.float32(1.0) / (np.float32(1.0) + e)
+    p = inside if z >= 0 else e * inside
+    return p - np.float32(1.0) if positive else p
+
+
+@jit
+def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any, gradient: Any, uphill: Any,
+           pace: Any, facts: Any) -> float:  # fmt: skip
+    """`_step` along gradients taken uphill (`cohort.sharpness`): of c with c alone moved, of u, b and d with these."""
+    dim, n = len(w), 0
+    for i in range(len(rows)):
+        n += times[i]
+    inverse, away, small, squared = np.float32(1.0 / n), facts[AWAY], facts[SMALL], facts[SQUARED] > 0
+    common, own = scale[0], scale[1]
+    loss, off = 0.0, np.float32(0.0)
+    of_common, of_own = np.float32(0.0), np.float32(0.0)
+    gradient.fill(0)
+    for i in range(len(rows)):
+        row, z, terms = rows[i], b[0], np.float32(0.0)
+        weight = np.float32(times[i]) * inverse
+        push, sparse = np.float32(2.0) * away * weight / np.float32(dim), small * weight / np.float32(dim)
+        for k in range(dim):
+            z += w[k] * (common * c[row, k] + own * d[row, k])
+        error = _miss(z, positive[row]) * weight
+        off += error
+        for k in range(dim):
+            x, y = common * c[row, k], own * d[row, k]
+            terms += small * (x * x if squared else abs(x)) - away * (y - x) * (y - x)
+            to_common = error * w[k] + push * (y - x) + sparse * _slope(x, squared)
+            to_own = error * w[k] - push * (y - x)
+            of_common += to_common * to_common
+            of_own += to_own * to_own
+            gradient[k] += error * (x + y)
+        s = -z if positive[row] else z
+        loss += weight * (max(s, np.float32(0.0)) + math.log1p(math.exp(-abs(s))) + terms / dim)
+    of_own += off * off
+    for k in range(dim):
+        of_own += gradient[k] * gradient[k]
+    least = np.float32(1e-12)
+    up_common = facts[COMMON_RHO] / max(np.float32(math.sqrt(of_common)), least)
+    up = facts[RHO] / max(np.float32(math.sqrt(of_own)), least)
+    for k in range(dim):
+        uphill[k] = w[k] + up * gradient[k]
+    top, off_top = b[0] + up * off, np.float32(0.0)
+    keep_common = np.float32(1.0) - pace * facts[COMMON_LR] * facts[WEIGHT_DECAY]
+    keep_own = np.float32(1.0) - pace * facts[OWN_LR] * facts[WEIGHT_DECAY]
+    scale[0] *= keep_common
+    scale[1] *= keep_own
+    by_common, by_own = pace * facts[COMMON_LR] / scale[0], pace * facts[OWN_LR] / scale[1]
+    gradient.fill(0)
+    for i in range(len(rows)):
+        row, z, z_common, z_own = rows[i], b[0], b[0], top
+        weight = np.float32(times[i]) * inverse
+        push, sparse = np.float32(2.0) * away * weight / np.float32(dim), small * weight / np.float32(dim)
+        for k in range(dim):
+            z += w[k] * (common * c[row, k] + own * d[row, k])
+        error = _miss(z, positive[row]) * weight
+        for k in range(dim):
+            x, y = common * c[row, k], own * d[row, k]
+            pushed = push * (y - x)
+            z_common += w[k] * (x + up_common * (error * w[k] + pushed + sparse * _slope(x, squared)) + y)
+            z_own += uphill[k] * (x + y + up * (error * w[k] - pushed))
+        error_common, error_own = _miss(z_common, positive[row]) * weight, _miss(z_own, positive[row]) * weight
+        off_top += error_own
+        for k in range(dim):
+            x, y = common * c[row, k], own * d[row, k]
+            pushed = push * (y - x)
+            x_top = x + up_common * (error * w[k] + pushed + sparse * _slope(x, squared))
+            y_top = y + up * (error * w[k] - pushed)
+            gradient[k] += error_own * (x + y_top)
+            c[row, k] -= by_common * (error_common * w[k] + push * (y - x_top) + sparse * _slope(x_top, squared))
+            d[row, k] -= by_own * (error_own * uphill[k] - push * (y_top - x))
+    keep = np.float32(1.0) - pace * facts[LR] * facts[WEIGHT_DECAY]
+    for k in range(dim):
+        w[k] = keep * w[k] - pace * facts[LR] * gradient[k]
+    b[0] = keep * b[0] - pace * facts[LR] * off_top
+    return loss
+
+
+@jit
 def _fold(table: Any, scale: Any, which: int) -> None:
     """Multiply rows by their scale."""
     for row in range(len(table)):
@@ -112,7 +202,7 @@ def _device(
     loss: Any, room: Any,
 ) -> None:  # fmt: skip
     """A device's passes over its samples, in place, until its mean loss since the round began settles."""
-    scale, gradient, rows, times, seen, order, sort, spare, spare_sort, bins, shuffle = room
+    scale, gradient, uphill, rows, times, seen, order, sort, spare, spare_sort, bins, shuffle = room
     scale.fill(1.0)
     count = len(slots)
     pace, sum_, last = np.float32(1.0), 0.0, 0.0
@@ -126,7 +216,10 @@ def _device(
             stop = min(count, start + batch)
             if count > batch:
                 held = distinct(shuffle[start:stop], seen, rows, times)
-            value = _step(c, d, mix, scale, rows[:held], times, positive, w, b, gradient, pace, facts)
+            if facts[RHO] > 0 or facts[COMMON_RHO] > 0:
+                value = _sharp(c, d, scale, rows[:held], times, positive, w, b, gradient, uphill, pace, facts)
+            else:
+                value = _step(c, d, mix, scale, rows[:held], times, positive, w, b, gradient, pace, facts)
             if scale[0] < _FAINT:
                 _fold(c, scale, 0)
             if scale[1] < _FAINT:
@@ -162,6 +255,7 @@ def additive_round(
     c, d, b = np.empty((most, dim), np.float32), np.zeros((most, dim), np.float32), np.empty(1, np.float32)
     room = (
         np.empty(2, np.float32),
+        np.empty(dim, np.float32),
         np.empty(dim, np.float32),
         np.empty(most, np.int32),
         np.empty(most, np.int32),

@@ -79,6 +79,10 @@ class AdditiveScore:
     """All steps shrink by this after each round."""
     tolerance: float
     """Change of the mean loss since the round began, as a share of it, below which a device stops after a pass."""
+    rho: float = 0.0
+    """How far w, b and d are moved uphill before their gradient is taken (`cohort.sharpness`)."""
+    common_rho: float = 0.0
+    """The same of c."""
     mixing: Mixing | None = None
     """Of c with the rows received."""
 

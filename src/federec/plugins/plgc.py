@@ -74,13 +74,12 @@ class PLGC(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if not (self.mixes or self.beta):
             return form
-        # With dual personalisation below it, it weighs once for both steps of a batch; no kernel does that.
-        if "dualper" in self.plugins[: self.plugins.index(PLGC.plugin)]:
+        # No kernel weighs once for both steps of dual personalisation, or takes gradients of mixed rows uphill.
+        below = self.plugins[: self.plugins.index(PLGC.plugin)]
+        if not isinstance(form, LinearScore | AdditiveScore) or "dualper" in below or "sam" in below:
             return None
         mixing = Mixing(ODDS if self.mix == "ntk" else None, self.mix_weight, self.smoothing, self.beta, self.gamma)
-        if isinstance(form, LinearScore):
-            return None if form.rho or form.item_rho else replace(form, mixing=mixing)
-        return replace(form, mixing=mixing) if isinstance(form, AdditiveScore) else None
+        return replace(form, mixing=mixing)
 
     def fit(self, cohort: Cohort) -> None:
         if self.mixes or self.beta:

@@ -19,7 +19,7 @@ from pydantic import NonNegativeFloat
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Params
 from federec.cohort.sharpness import sharpness_aware
-from federec.methods.forms import Form, LinearScore, NeuralScore
+from federec.methods.forms import AdditiveScore, Form, NeuralScore
 from federec.plugins.base import Plugin
 
 
@@ -36,8 +36,11 @@ class SAM(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if isinstance(form, NeuralScore):
             return replace(form, rho_shared=self.rho_shared, rho_private=self.rho_private)
-        if not isinstance(form, LinearScore) or form.mixing:
+        if form.mixing:
             return None
+        if isinstance(form, AdditiveScore):
+            sharp = replace(form, rho=self.rho_private, common_rho=self.rho_shared)
+            return sharp if form.common and form.own else None
         return replace(form, rho=self.rho_private, item_rho=self.rho_private if form.own else self.rho_shared)
 
     def gradient(self, step: Step, names: Sequence[str]) -> Params:
