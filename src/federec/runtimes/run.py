@@ -24,7 +24,7 @@ from federec.runtimes.folder import Checkpoint, Line, RunFolder
 from federec.runtimes.recommendation import Recommendation, best
 from federec.runtimes.trainers import Trainer, trainer
 
-_LONG = 5e6
+_LONG = 2.5e6
 """Interactions times passes from which kernels pay."""
 
 
