@@ -22,6 +22,7 @@ from federec.reproduction.statistics import Difference, paired_difference
 
 _COLUMNS = (("paper", "sampled"), ("clean", "sampled"), ("clean", "full"))
 _METRICS = ("hr@10", "ndcg@10")
+_SLASH = "\u00a0/ "  # unbreakable spaces: a narrow cell breaks between the metrics, not inside one
 NEAR = 2.0
 """Points of HR@10 within which a published figure counts as reached."""
 
@@ -104,24 +105,24 @@ def write_page(grid: Grid, cells: Sequence[Cell], runs: Path, out: Path, command
 def _spread(values: list[float]) -> str:
     if not values:
         return ""
-    # Unbreakable spaces: a narrow cell breaks between the metrics, not inside one.
     return f"{fmean(values):.2f}" + (f"\u00a0±\u00a0{stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def _table(rows: Sequence[Row], data: str, found: dict[Key, Finished], known: dict[tuple[str, str, str], float]) -> str:
     """One line a row: published, paper, clean sampled, clean full, cost."""
-    heads = ["method", "published", *(f"{protocol} {kind}" for protocol, kind in _COLUMNS), "seeds", "s/round", "kB up"]
+    printed = {row.label: [known[key] for m in _METRICS if (key := (row.label, data, m)) in known] for row in rows}
+    extra = ["published"] if any(printed.values()) else []
+    heads = ["method", *extra, *(f"{protocol} {kind}" for protocol, kind in _COLUMNS), "seeds", "s/round", "kB up"]
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for row in rows:
         groups = {protocol: found.get((row.label, data, protocol)) for protocol in PROTOCOLS}
         present = [group for group in groups.values() if group]
         if not present:
             continue
-        printed = [known.get((row.label, data, metric)) for metric in _METRICS]
-        cells = [row.label, " / ".join(f"{value:.2f}" for value in printed if value is not None)]
+        cells = [row.label, *(_SLASH.join(f"{value:.2f}" for value in printed[row.label]) for _ in extra)]
         for protocol, kind in _COLUMNS:
             group = groups[protocol]
-            cells.append(" / ".join(_spread(group.values(kind, metric)) for metric in _METRICS) if group else "")
+            cells.append(_SLASH.join(_spread(group.values(kind, metric)) for metric in _METRICS) if group else "")
         results = [result for group in present for result in group.results]
         cells.append(" + ".join(str(len(group.results)) for group in present))
         cells.append(f"{fmean(result['seconds']['per_round'] for result in results):.2f}")
