@@ -10,6 +10,7 @@ from federec.files import make_folder, write_atomic
 from federec.reproduction.cells import Cell, Row
 from federec.reproduction.grids import GRIDS
 from federec.reproduction.pages import Finished, Key, collect
+from federec.reproduction.statistics import Difference
 
 QUESTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
@@ -92,18 +93,20 @@ def _answers(pairs: Sequence[tuple[str, str]], data: Sequence[str], found: dict[
     ]
     if not known:
         return "Not run yet.\n"
-    lines = [f"| | {' | '.join(known)} |", "|" + " --- |" * (len(known) + 1)]
+    lines = [f"| | {' | '.join(known)} | clearly better, worse |", "|" + " --- |" * (len(known) + 2)]
     for a, b in pairs:
-        cells = [_answer(found.get((a, name, "clean")), found.get((b, name, "clean"))) for name in known]
-        lines.append(f"| {a} against {b} | {' | '.join(cells)} |")
+        groups = [(found.get((a, name, "clean")), found.get((b, name, "clean"))) for name in known]
+        compared = [a.against(b, "hr@10") if a and b else None for a, b in groups]
+        verdicts = [pair[0].verdict for pair in compared if pair]
+        counts = f"{verdicts.count('better')}, {verdicts.count('worse')} of {len(verdicts)}"
+        lines.append(f"| {a} against {b} | {' | '.join(map(_answer, compared))} | {counts} |")
     return "\n".join(lines) + "\n"
 
 
-def _answer(a: Finished | None, b: Finished | None) -> str:
-    compared = None if a is None or b is None else a.against(b, "hr@10")
+def _answer(compared: tuple[Difference, int] | None) -> str:
     if compared is None:
         return ""
     difference, seeds = compared
     shown = f"{100 * difference.mean:+.1f}\u00a0[{100 * difference.low:+.1f},\u00a0{100 * difference.high:+.1f}]"
-    shown = f"**{shown}**" if difference.low > 0 or difference.high < 0 else shown
+    shown = shown if difference.verdict == "no clear difference" else f"**{shown}**"
     return shown + ("¹" if seeds == 1 else "")
