@@ -10,7 +10,7 @@ demo: .venv/installed
 	$(BIN)/federec recommend runs/demo --user 42 -k 5 --titles
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
