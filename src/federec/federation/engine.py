@@ -33,9 +33,8 @@ def fits(form: Form | None, place: str) -> bool:
         return form is not None
     if find_spec("triton") is None:  # comes with torch for CUDA
         return False
-    if isinstance(form, LinearScore):  # and nothing beyond
-        plain = LinearScore(form.table, form.weight, form.bias, form.rate, form.item_rate, form.alternate)
-        return form == plain
+    if isinstance(form, LinearScore):
+        return form.mixing is None
     if not isinstance(form, AdditiveScore) or form.mixing is not None or form.rho > 0 or form.common_rho > 0:
         return False
     return form.common is not None and form.own is not None

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
 from federec import streams
 from federec.cohort.draw import Devices
-from federec.cohort.store import PAGE
-from federec.federation.fused import form_of
+from federec.cohort.noise import quantiles
+from federec.cohort.store import PAGE, RowStore
+from federec.federation.fused import form_of, start_of
+from federec.federation.fused_base import Facts
 from federec.federation.round import GPU_MEMORY, LOSS, RoundReport, Sum, settle
 from federec.federation.state import State
 from federec.federation.update import Channel, Mean
 from federec.federation.views import score_global
-from federec.kernels.gpu import draw, shuffle_keys
-from federec.kernels.gpu_additive import additive_round
-from federec.kernels.gpu_linear import linear_round, linear_scores
+from federec.kernels.gpu import Drawn, draw, shuffle_keys
+from federec.kernels.gpu_additive import Steps, additive_round
+from federec.kernels.gpu_linear import Plan, linear_round, linear_scores
+from federec.kernels.gpu_pages import Store
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore
 
@@ -68,11 +73,13 @@ class Draws:
 class GpuRound:
     """One round, a few users at a time. A subclass launches the kernel of one form."""
 
-    def __init__(self, method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> None:
-        self.method, self.state, self.devices, self.seed, self.round = method, state, devices, seed, round_
-        self.place = devices.ptr.device
-        (self.table,) = (name for name, param in method.shared().items() if param.rows)
-        self.total = torch.zeros_like(state.shared[self.table])
+    def __init__(self, table: str | None, start: Tensor, *facts: *Facts) -> None:
+        """`table`: the shared item rows that devices change, if any; `start`: rows [M, d] that they begin with."""
+        self.method, self.state, self.devices, self.seed, self.round = facts
+        self.place, self.table = start.device, table
+        self.total = torch.zeros_like(start)
+        self.shuffles = self.method.epochs, self.method.batch
+        """So many orders of their samples are needed by devices with more of them than that."""
         self.figures = [torch.empty(5, 0, device=self.place)]
         """[5, C] of those who have played: sum and number of losses, rows held, rows changed, values changed."""
 
@@ -95,29 +102,30 @@ class GpuRound:
 
     def learn(self, users: Tensor, ask: Tensor, judges: Tensor | None, lengths: Tensor, known: Tensor) -> Tensor:
         """The same of users whose numbers of samples are known here too. The longest are first."""
-        method, place = self.method, self.place
         lengths, order = lengths.sort(descending=True, stable=True)
-        drawn = Draws(self.devices, users[order], lengths, int(known.sum()), self.seed, self.round, method.negatives)
-        shuffled = drawn.orders(method.epochs, int(known[known > method.batch].sum()))  # one batch needs no order
-        scores = torch.empty(ask.shape, device=place)
-        figures = torch.empty(5, len(users), device=place)
+        count, negatives = int(known.sum()), self.method.negatives
+        drawn = Draws(self.devices, users[order], lengths, count, self.seed, self.round, negatives)
+        epochs, least = self.shuffles
+        orders = drawn.orders(epochs, int(known[known > least].sum()))
+        scores = torch.empty(ask.shape, device=self.place)
+        figures = torch.empty(5, len(users), device=self.place)
         n_items, dim = self.total.shape
-        programs = min(len(users), _RESIDENT * _processors(place), GPU_MEMORY // (4 * n_items * (dim + 3)))
+        programs = min(len(users), _RESIDENT * _processors(self.place), GPU_MEMORY // (4 * n_items * (dim + 3)))
         asked = ask[order], None if judges is None else judges[order], scores
-        self.launch(max(1, programs), drawn, shuffled, *asked, figures)
+        facts = Drawn(drawn.users, drawn.keys, drawn.first, drawn.lengths, drawn.samples, orders)
+        self.launch(max(1, programs), facts, *asked, figures)
         self.figures.append(figures)
         return torch.empty_like(scores).index_copy_(0, order, scores)
 
     def launch(
-        self, programs: int, drawn: Draws, shuffled: Tensor, ask: Tensor, judges: Tensor | None, scores: Tensor,
-        figures: Tensor,
-    ) -> None:  # fmt: skip
+        self, programs: int, drawn: Drawn, ask: Tensor, judges: Tensor | None, scores: Tensor, figures: Tensor
+    ) -> None:
         """Run the kernel; fills in the scores and the devices' figures."""
         raise NotImplementedError(f"{type(self).__name__}.launch")
 
-    def ints(self, *shape: int) -> Tensor:
+    def room(self, *shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
         """Zeros for a kernel's bookkeeping."""
-        return torch.zeros(shape, dtype=torch.int32, device=self.place)
+        return torch.zeros(shape, dtype=dtype, device=self.place)
 
     def finish(self, sum_: Sum = list) -> RoundReport:
         """The server takes the mean of the changes."""
@@ -126,51 +134,71 @@ class GpuRound:
         up, down = channel.changes_bytes(rows, values, dim), channel.rows_bytes(held, dim)
         *loss, sent, received = torch.stack([losses.sum(), times.sum(), up.sum(), down.sum()]).tolist()
         channel.up_bytes, channel.down_bytes = int(sent), int(received)
-        mean = Mean(self.devices.n_items, {self.table: self.total}, len(held))
+        mean = Mean(self.devices.n_items, {self.table: self.total} if self.table else {}, len(held))
         return settle(self.method, self.state, mean, channel, {LOSS: torch.tensor(loss, dtype=torch.float64)}, sum_)
 
 
 class LinearRound(GpuRound):
     """A round of a method with a linear score."""
 
-    def __init__(self, form: LinearScore, *facts: *tuple[DeviceMethod, State, Devices, int, int]) -> None:
-        super().__init__(*facts)
-        self.form = form
+    def __init__(self, form: LinearScore, *facts: *Facts) -> None:
+        _, state, *_ = facts
+        self.form, self.start = form, start_of(state, form)
+        super().__init__(None if form.own else form.table, self.start, *facts)
+        self.store = state.stores[form.table] if form.own else RowStore(self.start, 0)
+        if form.passes:
+            self.shuffles = 1, 0
+
+    def reserve(self, users: Tensor, lengths: Tensor) -> None:
+        if self.form.own:
+            reserve(self.store, users, lengths)
 
     def launch(
-        self, programs: int, drawn: Draws, shuffled: Tensor, ask: Tensor, judges: Tensor | None, scores: Tensor,
-        figures: Tensor,
-    ) -> None:  # fmt: skip
+        self, programs: int, drawn: Drawn, ask: Tensor, judges: Tensor | None, scores: Tensor, figures: Tensor
+    ) -> None:
         form, method = self.form, self.method
-        n_items, dim = self.total.shape
+        n_items, dim = self.start.shape
+        sharp = form.rho > 0 or form.item_rho > 0
         linear_round[(programs,)](
-            self.state.shared[form.table],
+            self.start,
+            pages(self.store),
             *private(self.state, form),
-            drawn.users,
-            drawn.first,
-            drawn.lengths,
-            drawn.samples,
-            shuffled,
+            drawn,
             ask,
             scores if judges is None else judges,
             scores,
             self.total,
             figures,
+            _quantiles(self.place),
             torch.empty(programs, n_items, dim, device=self.place),
-            self.ints(programs, n_items),
+            self.room(programs, n_items),
             torch.empty(programs, method.batch, device=self.place),
-            self.ints(1),
-            len(ask),
+            self.room(programs, n_items if sharp else 0, dtype=torch.float32),
+            self.room(1),
+            Plan(
+                batch=method.batch,
+                epochs=method.epochs,
+                rate=form.rate,
+                item_rate=form.item_rate,
+                passes=form.passes,
+                disjoint=int(form.disjoint),
+                rho=form.rho,
+                item_rho=form.item_rho,
+                laplace=form.laplace,
+            ),
+            len(drawn.users),
             n_items,
-            shuffled.shape[1],
-            method.batch,
-            method.epochs,
+            self.store.pages.shape[1],
+            drawn.order.shape[1],
             ask.shape[1],
-            form.rate,
-            form.item_rate,
             ALTERNATE=form.alternate,
             BIAS=form.bias is not None,
+            REBUILT=form.passes > 0,
+            SHARP=sharp,
+            NOISY=form.laplace > 0,
+            OWN=form.own,
             JUDGED=judges is not None,
+            PAGE=PAGE,
             **_shape(dim, method.batch),
         )
 
@@ -178,53 +206,48 @@ class LinearRound(GpuRound):
 class AdditiveRound(GpuRound):
     """A round of a method with an additive score. Devices rank when it is over: `play` scores nothing."""
 
-    def __init__(self, form: AdditiveScore, *facts: *tuple[DeviceMethod, State, Devices, int, int]) -> None:
-        super().__init__(*facts)
-        self.form = form
-        self.store = self.state.stores[str(form.own)]
+    def __init__(self, form: AdditiveScore, *facts: *Facts) -> None:
+        _, state, *_ = facts
+        assert form.common is not None and form.own is not None
+        super().__init__(form.common, state.shared[form.common], *facts)
+        self.form, self.store = form, state.stores[form.own]
 
     def reserve(self, users: Tensor, lengths: Tensor) -> None:
-        self.store.reserve(users, (self.store.held[users] + lengths).clamp(max=self.devices.n_items))
+        reserve(self.store, users, lengths)
 
     def launch(
-        self, programs: int, drawn: Draws, shuffled: Tensor, ask: Tensor, judges: Tensor | None, scores: Tensor,
-        figures: Tensor,
-    ) -> None:  # fmt: skip
+        self, programs: int, drawn: Drawn, ask: Tensor, judges: Tensor | None, scores: Tensor, figures: Tensor
+    ) -> None:
         form, method, store = self.form, self.method, self.store
         n_items, dim = self.total.shape
         additive_round[(programs,)](
-            self.state.shared[self.table],
+            self.state.shared[str(self.table)],
             store.start,
-            store.ids,
-            store.rows,
-            store.pages,
-            store.held,
+            pages(store),
             *private(self.state, form),
-            drawn.users,
-            drawn.first,
-            drawn.lengths,
-            drawn.samples,
-            shuffled,
+            drawn,
             self.total,
             figures,
             torch.empty(programs, n_items, dim, device=self.place),
-            self.ints(programs, n_items),
-            self.ints(programs, n_items),
-            self.ints(programs, n_items),
-            self.ints(programs, method.batch),
-            self.ints(1),
+            self.room(programs, n_items),
+            self.room(programs, n_items),
+            self.room(programs, n_items),
+            self.room(programs, method.batch),
+            self.room(1),
+            Steps(
+                method.batch,
+                method.epochs,
+                *form.rates,
+                form.round_decay ** (self.round - 1),
+                form.step_decay,
+                form.weight_decay,
+                form.tolerance,
+                *form.regularisers(self.round),
+            ),
             len(drawn.users),
             n_items,
             store.pages.shape[1],
-            shuffled.shape[1],
-            method.batch,
-            method.epochs,
-            *form.rates,
-            form.round_decay ** (self.round - 1),
-            form.step_decay,
-            form.weight_decay,
-            form.tolerance,
-            *form.regularisers(self.round),
+            drawn.order.shape[1],
             L1=not form.squared,
             PAGE=PAGE,
             **_shape(dim, method.batch),
@@ -243,9 +266,9 @@ def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int,
 def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     form = form_of(method, devices)
-    if isinstance(form, AdditiveScore):  # a store of private rows is faster asked as a whole
+    assert isinstance(form, LinearScore | AdditiveScore)
+    if isinstance(form, AdditiveScore) or form.own:  # a store of private rows is faster asked as a whole
         return score_global(method, state, users, items)
-    assert isinstance(form, LinearScore)
     table = state.shared[form.table]
     out = torch.empty(items.shape, device=table.device)
     asked = items.shape[1]
@@ -257,8 +280,24 @@ def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Te
     return out
 
 
+def pages(store: RowStore) -> Store:
+    """A store, for a kernel to read and write."""
+    return Store(store.held, store.pages, store.ids, store.rows)
+
+
+def reserve(store: RowStore, users: Tensor, lengths: Tensor) -> None:
+    """Room in a store for all rows that the users, with so many samples each, will touch."""
+    store.reserve(users, (store.held[users] + lengths).clamp(max=len(store.start)))
+
+
+@cache
+def _quantiles(place: torch.device) -> Tensor:
+    """Of the Laplace distribution, where the kernel is."""
+    return quantiles().to(place)
+
+
 def private(state: State, form: LinearScore | AdditiveScore) -> tuple[Tensor, Tensor]:
-    """Views of all devices' weights [N, dim] and biases [N]; without a bias, zeros that nothing is written to."""
+    """Views of all devices' weights [N, dim] and biases [N]; without a bias, zeros that stay so."""
     weights = state.private[form.weight]
     biases = torch.zeros(len(weights), device=weights.device) if form.bias is None else state.private[form.bias]
     return weights.view(len(weights), -1), biases.view(-1)

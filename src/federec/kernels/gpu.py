@@ -6,6 +6,8 @@ Needs the package triton, which comes with torch for CUDA: import this only wher
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -19,6 +21,32 @@ _GOLDEN = tl.constexpr(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
 _FIRST = tl.constexpr(0xBF58_476D_1CE4_E5B9)
 _SECOND = tl.constexpr(0x94D0_49BB_1331_11EB)
 _NEGATIVES = tl.constexpr(streams.NEGATIVES)
+_LAPLACE = tl.constexpr(streams.LAPLACE)
+
+
+class Drawn(NamedTuple):
+    """Who plays, the longest first, and the samples of all of them."""
+
+    users: Any
+    keys: Any
+    """Of their random streams in the round."""
+    first: Any
+    counts: Any
+    """A device's part of the samples."""
+    samples: Any
+    """2 * item, plus 1 for a positive."""
+    order: Any
+    """[epochs, shuffled] places of samples after shuffling, of the devices that need it."""
+
+
+class Batch(NamedTuple):
+    """Samples of one device that follow one another: as they were drawn, or `shuffled`."""
+
+    samples: Any
+    order: Any
+    first: Any
+    size: Any
+    shuffled: Any
 
 
 @jit
@@ -84,11 +112,47 @@ def error_of(z, label, real, size):
 
 
 @jit
-def of_batch(samples, order, at, real, shuffled):
-    """The samples in places `at`, of the shuffled order or of the drawn one."""
-    if shuffled:
-        at = tl.load(order + at, mask=real, other=0)
-    return tl.load(samples + at, mask=real, other=0)
+def of_batch(batch, at):
+    """Which of the places `at` of a batch there are, and the samples in them."""
+    real = at < batch.size
+    at += batch.first
+    if batch.shuffled:
+        at = tl.load(batch.order + at, mask=real, other=0)
+    return real, tl.load(batch.samples + at, mask=real, other=0)
+
+
+@jit
+def cells(item, k, DIM: tl.constexpr):
+    """Where the rows of items lie in a table, value by value."""
+    return item[:, None] * DIM + k[None, :]
+
+
+@jit
+def values(which, k, DIM: tl.constexpr):
+    """The values of these rows, without what pads them to a power of two."""
+    return which[:, None] & (k < DIM)[None, :]
+
+
+@jit
+def unmark(mark, item, real, device):
+    """Which of these items the device had marked. They are no more, so each is told once."""
+    return real & (tl.atomic_xchg(mark + item, 0, mask=real, sem="relaxed") == device + 1)
+
+
+@jit
+def laplace(quantiles, key, item, k, DIM: tl.constexpr):
+    """A device's standard Laplace noise for the rows of items, as `cohort.noise.laplace` draws it."""
+    word = item.to(tl.int64)[:, None] * ((DIM + 3) // 4) + (k // 4)[None, :]
+    random = bits(key, word + _LAPLACE) >> (16 * (k % 4)).to(tl.uint64)[None, :]
+    return tl.load(quantiles + ((random & 0xFFFF) ^ 0x8000).to(tl.int32))
+
+
+@jit
+def send(total, place, change, there):
+    """Add the changes of rows to the total; returns how many rows, and how many values, are not zero."""
+    tl.atomic_add(total + place, change, mask=there, sem="relaxed")
+    changed = tl.sum((change != 0).to(tl.int32), 1)
+    return tl.sum((changed > 0).to(tl.int32), 0), tl.sum(changed, 0)
 
 
 @jit

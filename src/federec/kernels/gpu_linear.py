@@ -1,5 +1,5 @@
-"""The GPU's round of methods with a linear score, sigma(w_i . v_ij + b_i): PFedRec, FedMF, with or without dual
-personalisation.
+"""The GPU's round of methods with a linear score, sigma(w_i . v_ij + b_i): PFedRec, FedMF and FedRecon, with or without
+dual personalisation, sharpness-aware steps and noise on what is sent; and PFedRec on each device alone.
 
 One program trains one device after the other, longest first, taken from a queue. It keeps w and b in registers and the
 device's rows in a table of its own, which stays in cache. A row that a batch holds twice gets both changes by atomic
@@ -8,124 +8,262 @@ additions, and so does the sum over devices: values agree with the other engines
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import triton.language as tl
 
-from federec.kernels.gpu import error_of, many, of_batch, report
+from federec.kernels.gpu import Batch, cells, error_of, jit, laplace, many, of_batch, report, send, unmark, values
+from federec.kernels.gpu_pages import keep, recall
+
+
+class Plan(NamedTuple):
+    """How a device learns in the round and what it sends; the same for all. `methods.forms.LinearScore` tells more."""
+
+    batch: Any
+    epochs: Any
+    rate: Any
+    item_rate: Any
+    passes: Any
+    """Over the first half of the samples, to rebuild w."""
+    disjoint: Any
+    """1: rows step on the second half alone, after that; 0: on all samples."""
+    rho: Any
+    item_rho: Any
+    laplace: Any
+
+
+class Room(NamedTuple):
+    """Where a program keeps the device at hand."""
+
+    table: Any
+    """[n_items, d] its rows."""
+    mark: Any
+    """[n_items] the number of the device, plus 1, that has drawn the item."""
+    error: Any
+    """[batch]."""
+    pulls: Any
+    """[n_items] errors of a batch summed row by row, zero between uses."""
+    tile: Any
+    k: Any
+    """0, 1, ... for the samples that are looked at together, and for the values of a row."""
+
+
+@jit
+def _look(room, batch, w, b, lift, BIAS: tl.constexpr, DIM: tl.constexpr,
+          PULL: tl.constexpr, KEEP: tl.constexpr, LIFTED: tl.constexpr):  # fmt: skip
+    """The mean loss of a batch and, with `pull`, its gradient with respect to w and b; errors are kept for the rows.
+    Logits may be lifted, by `lift` times the sum of their row's errors."""
+    loss = 0.0
+    gradient = tl.zeros_like(w)
+    slope = 0.0
+    for at in range(0, batch.size, room.tile.shape[0]):
+        real, sample = of_batch(batch, at + room.tile)
+        rows = tl.load(room.table + cells(sample >> 1, room.k, DIM), mask=values(real, room.k, DIM), other=0.0)
+        z = tl.sum(rows * w[None, :], 1) + b
+        if LIFTED:
+            z += lift * tl.load(room.pulls + (sample >> 1), mask=real, other=0.0)
+        e, parts = error_of(z, (sample & 1).to(tl.float32), real, batch.size)
+        loss += tl.sum(parts, 0)
+        if PULL:
+            gradient += tl.sum(rows * e[:, None], 0)
+            if BIAS:
+                slope += tl.sum(e, 0)
+        if KEEP:
+            tl.store(room.error + at + room.tile, e, mask=real)
+    return loss, gradient, slope
+
+
+@jit
+def _climb_rows(room, batch, w, b, rho, DIM: tl.constexpr):
+    """The errors of a batch whose rows are moved uphill. The gradient of row r is E_r w, with E_r the sum of its
+    samples' errors, so it moves by rho E_r w / (|w| |E|), and its logits by rho E_r |w| / |E|."""
+    for at in range(0, batch.size, room.tile.shape[0]):
+        real, sample = of_batch(batch, at + room.tile)
+        e = tl.load(room.error + at + room.tile, mask=real, other=0.0)
+        tl.atomic_add(room.pulls + (sample >> 1), e, mask=real, sem="relaxed")
+    tl.debug_barrier()
+    total = 0.0
+    for at in range(0, batch.size, room.tile.shape[0]):
+        real, sample = of_batch(batch, at + room.tile)
+        e = tl.load(room.error + at + room.tile, mask=real, other=0.0)
+        total += tl.sum(e * tl.load(room.pulls + (sample >> 1), mask=real, other=0.0), 0)  # E_r^2, in shares
+    size = tl.sum(w * w, 0)
+    lift = rho * size / tl.maximum(tl.sqrt(size * total), 1e-12)
+    tl.debug_barrier()
+    _look(room, batch, w, b, lift, False, DIM, False, True, True)
+    tl.debug_barrier()
+    for at in range(0, batch.size, room.tile.shape[0]):
+        real, sample = of_batch(batch, at + room.tile)
+        tl.store(room.pulls + (sample >> 1), tl.zeros_like(room.tile).to(tl.float32), mask=real)
+    tl.debug_barrier()
+
+
+@jit
+def _learn(room, batch, w, b, plan, BIAS: tl.constexpr, SHARP: tl.constexpr, DIM: tl.constexpr,
+           WEIGHTS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+    """One batch: the weights w and b, the rows, or both step down the gradient at their current values."""
+    loss, gradient, slope = _look(room, batch, w, b, 0.0, BIAS, DIM, WEIGHTS, ROWS, False)
+    if WEIGHTS and SHARP:  # w and b moved uphill, by rho g / |g|
+        up = plan.rho / tl.maximum(tl.sqrt(tl.sum(gradient * gradient, 0) + slope * slope), 1e-12)
+        _, gradient, slope = _look(room, batch, w + up * gradient, b + up * slope, 0.0, BIAS, DIM, True, False, False)
+    if ROWS:
+        tl.debug_barrier()  # nobody may change a row that another still reads
+        if SHARP:
+            _climb_rows(room, batch, w, b, plan.item_rho, DIM)
+        for at in range(0, batch.size, room.tile.shape[0]):
+            real, sample = of_batch(batch, at + room.tile)
+            e = tl.load(room.error + at + room.tile, mask=real, other=0.0)
+            change = -plan.item_rate * e[:, None] * w[None, :]
+            place = room.table + cells(sample >> 1, room.k, DIM)
+            tl.atomic_add(place, change, mask=values(real, room.k, DIM), sem="relaxed")
+        tl.debug_barrier()
+    if WEIGHTS:
+        w -= plan.rate * gradient
+        b -= plan.rate * slope
+    return w, b, loss
+
+
+@jit
+def _pass(room, whole, start, stop, w, b, loss, steps, plan, ALTERNATE: tl.constexpr, BIAS: tl.constexpr,
+          SHARP: tl.constexpr, DIM: tl.constexpr, WEIGHTS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+    """The batches of a device's samples from `start` to `stop` in turn; `loss` sums their losses, `steps` counts."""
+    for at in range(start, stop, plan.batch):
+        size = tl.minimum(stop - at, plan.batch)
+        batch = Batch(whole.samples, whole.order, whole.first + at, size, whole.shuffled)
+        if ALTERNATE and WEIGHTS and ROWS:  # rows step after, with the new w
+            w, b, part = _learn(room, batch, w, b, plan, BIAS, SHARP, DIM, True, False)
+            w, b, other = _learn(room, batch, w, b, plan, BIAS, SHARP, DIM, False, True)
+            loss += part + other
+            steps += 2
+        else:
+            w, b, part = _learn(room, batch, w, b, plan, BIAS, SHARP, DIM, WEIGHTS, ROWS)
+            loss += part
+            steps += 1
+    return w, b, loss, steps
+
+
+@jit
+def _fetch(room, drawn, shared, device, DIM: tl.constexpr):
+    """The rows of the items drawn; returns how many."""
+    held = 0
+    for at in range(0, drawn.size, room.tile.shape[0]):
+        real, sample = of_batch(drawn, at + room.tile)
+        before = tl.atomic_xchg(room.mark + (sample >> 1), device + 1, mask=real, sem="relaxed")
+        held += tl.sum((real & (before != device + 1)).to(tl.int32), 0)
+        place = cells(sample >> 1, room.k, DIM)
+        there = values(real, room.k, DIM)
+        tl.store(room.table + place, tl.load(shared + place, mask=there, other=0.0), mask=there)
+    return held
+
+
+@jit
+def _score(room, shared, w, b, ask, scores, asked, device, DIM: tl.constexpr):
+    """Scores with the device's rows; the server's, where it has none."""
+    for at in range(0, asked, room.tile.shape[0]):
+        real = at + room.tile < asked
+        item = tl.load(ask + at + room.tile, mask=real, other=0)
+        own = real & (tl.load(room.mark + item, mask=real, other=0) == device + 1)
+        place = cells(item, room.k, DIM)
+        rows = tl.load(room.table + place, mask=values(own, room.k, DIM), other=0.0)
+        rows += tl.load(shared + place, mask=values(real & (own == 0), room.k, DIM), other=0.0)
+        tl.store(scores + at + room.tile, tl.sum(rows * w[None, :], 1) + b, mask=real)
+
+
+@jit
+def _send(room, drawn, shared, total, quantiles, key, device, plan, NOISY: tl.constexpr, DIM: tl.constexpr):
+    """Add the changes of the device's rows to the total; returns how many rows and values changed. No item is marked
+    any more."""
+    rows_changed = 0
+    values_changed = 0
+    for at in range(0, drawn.size, room.tile.shape[0]):
+        real, sample = of_batch(drawn, at + room.tile)
+        there = values(unmark(room.mark, sample >> 1, real, device), room.k, DIM)
+        place = cells(sample >> 1, room.k, DIM)
+        change = tl.load(room.table + place, mask=there, other=0.0) - tl.load(shared + place, mask=there, other=0.0)
+        if NOISY:
+            noise = plan.laplace * laplace(quantiles, key, sample >> 1, room.k, DIM)
+            change = tl.where(there, change + noise, 0.0)
+        rows, of_them = send(total, place, change, there)
+        rows_changed += rows
+        values_changed += of_them
+    return rows_changed, values_changed
 
 
 @many
 def linear_round(
-    shared, weights, biases, users, first, counts, samples, order, ask, judges, scores, total, figures,
-    tables, marks, errors, queue, devices, n_items, shuffled, batch, epochs, asked, rate, item_rate,
-    ALTERNATE: tl.constexpr, BIAS: tl.constexpr, JUDGED: tl.constexpr,
-    DIM: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+    shared, store, weights, biases, drawn, ask, judges, scores, total, figures, quantiles,
+    tables, marks, errors, pulls, queue, plan, devices, n_items, most_pages, shuffled, asked,
+    ALTERNATE: tl.constexpr, BIAS: tl.constexpr, REBUILT: tl.constexpr, SHARP: tl.constexpr, NOISY: tl.constexpr,
+    OWN: tl.constexpr, JUDGED: tl.constexpr,
+    PAGE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One round of the devices: private weights step in place, changes of rows are added to `total` [M, d], the items
     `ask` [devices, K] are scored with each device's own rows into `scores`, by its own weights or those of `judges`
-    [devices, DIM + 1].
-
-    `order` [epochs, shuffled] holds the shuffled samples of the devices that have more than one batch."""
+    [devices, DIM + 1]. With OWN rows, `shared` is the table that all began with, they step in the `store` and nothing
+    is scored or sent. REBUILT: w is, in every round, as in FedRecon."""
     program = tl.program_id(0).to(tl.int64)
-    table = tables + program * n_items * DIM
-    mark = marks + program * n_items
-    error = errors + program * batch
-    tile = tl.arange(0, TILE)
-    k = tl.arange(0, WIDTH)
-    wide = (k < DIM)[None, :]
+    room = Room(
+        tables + program * n_items * DIM,
+        marks + program * n_items,
+        errors + program * plan.batch,
+        pulls + program * n_items,
+        tl.arange(0, TILE),
+        tl.arange(0, WIDTH),
+    )
+    k = room.k
     device = tl.atomic_add(queue, 1, sem="relaxed")
     while device < devices:
-        user = tl.load(users + device)
-        start = tl.load(first + device)
-        count = tl.load(counts + device)
+        user = tl.load(drawn.users + device)
+        first = tl.load(drawn.first + device)
+        count = tl.load(drawn.counts + device)
         w = tl.load(weights + user * DIM + k, mask=k < DIM, other=0.0)
         b = tl.load(biases + user)
-        held = 0
-        for at in range(0, count, TILE):  # fetch the rows
-            real = at + tile < count
-            item = tl.load(samples + start + at + tile, mask=real, other=0) >> 1
-            before = tl.atomic_xchg(mark + item, device + 1, mask=real, sem="relaxed")
-            held += tl.sum((real & (before != device + 1)).to(tl.int32), 0)
-            there = real[:, None] & wide
-            place = item[:, None] * DIM + k[None, :]
-            tl.store(table + place, tl.load(shared + place, mask=there, other=0.0), mask=there)
+        mine = Batch(drawn.samples, drawn.order, first, count, False)
+        held = _fetch(room, mine, shared, device, DIM)
         tl.debug_barrier()
+        if OWN:
+            recall(store, store.pages + user * most_pages, user, room, device, PAGE, DIM)
+            tl.debug_barrier()
+
         loss = 0.0
         steps = 0
-        shuffle = order
-        for _ in range(epochs):
-            for begin in range(0, count, batch):
-                size = tl.minimum(count - begin, batch)
-                gradient = tl.zeros((WIDTH,), tl.float32)
-                slope = 0.0
-                for at in range(0, size, TILE):
-                    real = at + tile < size
-                    sample = of_batch(samples, shuffle, start + begin + at + tile, real, count > batch)
-                    place = (sample >> 1)[:, None] * DIM + k[None, :]
-                    rows = tl.load(table + place, mask=real[:, None] & wide, other=0.0)
-                    z = tl.sum(rows * w[None, :], 1) + b
-                    e, parts = error_of(z, (sample & 1).to(tl.float32), real, size)
-                    loss += tl.sum(parts, 0)
-                    gradient += tl.sum(rows * e[:, None], 0)
-                    slope += tl.sum(e, 0)
-                    if not ALTERNATE:
-                        tl.store(error + at + tile, e, mask=real)
-                steps += 1
-                along = w
-                w -= rate * gradient
-                if BIAS:
-                    b -= rate * slope
-                if ALTERNATE:  # rows step after, with the new w
-                    steps += 1
-                    along = w
-                    for at in range(0, size, TILE):
-                        real = at + tile < size
-                        sample = of_batch(samples, shuffle, start + begin + at + tile, real, count > batch)
-                        place = (sample >> 1)[:, None] * DIM + k[None, :]
-                        rows = tl.load(table + place, mask=real[:, None] & wide, other=0.0)
-                        z = tl.sum(rows * w[None, :], 1) + b
-                        e, parts = error_of(z, (sample & 1).to(tl.float32), real, size)
-                        loss += tl.sum(parts, 0)
-                        tl.store(error + at + tile, e, mask=real)
-                tl.debug_barrier()  # nobody may change a row that another still reads
-                for at in range(0, size, TILE):
-                    real = at + tile < size
-                    item = of_batch(samples, shuffle, start + begin + at + tile, real, count > batch) >> 1
-                    e = tl.load(error + at + tile, mask=real, other=0.0)
-                    change = -item_rate * e[:, None] * along[None, :]
-                    place = item[:, None] * DIM + k[None, :]
-                    tl.atomic_add(table + place, change, mask=real[:, None] & wide, sem="relaxed")
-                tl.debug_barrier()
-            shuffle += shuffled
+        if REBUILT:  # w from nothing, rows frozen; then the rows, w frozen
+            whole = Batch(drawn.samples, drawn.order, first, count, True)
+            half = (count + 1) // 2
+            w = tl.zeros_like(w)
+            for _ in range(plan.passes):
+                w, b, loss, steps = _pass(
+                    room, whole, 0, half, w, b, loss, steps, plan, ALTERNATE, BIAS, SHARP, DIM, True, False
+                )
+            begin = half * plan.disjoint
+            for _ in range(plan.epochs):
+                w, b, loss, steps = _pass(
+                    room, whole, begin, count, w, b, loss, steps, plan, ALTERNATE, BIAS, SHARP, DIM, False, True
+                )
+        else:
+            order = drawn.order
+            for _ in range(plan.epochs):
+                whole = Batch(drawn.samples, order, first, count, count > plan.batch)
+                w, b, loss, steps = _pass(
+                    room, whole, 0, count, w, b, loss, steps, plan, ALTERNATE, BIAS, SHARP, DIM, True, True
+                )
+                order += shuffled
         tl.store(weights + user * DIM + k, w, mask=k < DIM)
-        if BIAS:
-            tl.store(biases + user, b)
-        if JUDGED:
-            w = tl.load(judges + device * (DIM + 1) + k, mask=k < DIM, other=0.0)
-            b = tl.load(judges + device * (DIM + 1) + DIM)
-        for at in range(0, asked, TILE):
-            real = at + tile < asked
-            item = tl.load(ask + device.to(tl.int64) * asked + at + tile, mask=real, other=-1)
-            known = item >= 0
-            own = known & (tl.load(mark + item, mask=known, other=0) == device + 1)
-            place = item[:, None] * DIM + k[None, :]
-            rows = tl.load(table + place, mask=own[:, None] & wide, other=0.0)
-            rows += tl.load(shared + place, mask=(known & (own == 0))[:, None] & wide, other=0.0)
-            tl.store(scores + device.to(tl.int64) * asked + at + tile, tl.sum(rows * w[None, :], 1) + b, mask=real)
-        tl.debug_barrier()
-        rows_changed = 0
-        values_changed = 0
-        for at in range(0, count, TILE):  # send the changes
-            real = at + tile < count
-            item = tl.load(samples + start + at + tile, mask=real, other=0) >> 1
-            lead = real & (tl.atomic_xchg(mark + item, 0, mask=real, sem="relaxed") == device + 1)
-            there = lead[:, None] & wide
-            place = item[:, None] * DIM + k[None, :]
-            change = tl.load(table + place, mask=there, other=0.0) - tl.load(shared + place, mask=there, other=0.0)
-            tl.atomic_add(total + place, change, mask=there, sem="relaxed")
-            changed = tl.sum((change != 0).to(tl.int32), 1)
-            rows_changed += tl.sum((changed > 0).to(tl.int32), 0)
-            values_changed += tl.sum(changed, 0)
-        report(figures, device, devices, loss, steps, held, rows_changed, values_changed)
+        tl.store(biases + user, b)
+
+        if OWN:
+            keep(store, store.pages + user * most_pages, user, room, device, mine, PAGE, DIM)
+            report(figures, device, devices, loss, steps, 0, 0, 0)
+        else:
+            if JUDGED:
+                w = tl.load(judges + device * (DIM + 1) + k, mask=k < DIM, other=0.0)
+                b = tl.load(judges + device * (DIM + 1) + DIM)
+            here = device.to(tl.int64) * asked
+            _score(room, shared, w, b, ask + here, scores + here, asked, device, DIM)
+            tl.debug_barrier()
+            key = tl.load(drawn.keys + device)
+            rows, changed = _send(room, mine, shared, total, quantiles, key, device, plan, NOISY, DIM)
+            report(figures, device, devices, loss, steps, held, rows, changed)
         tl.debug_barrier()  # the table is the next device's
         device = tl.atomic_add(queue, 1, sem="relaxed")
 
@@ -143,5 +281,5 @@ def linear_scores(
     user = tl.load(users + device)
     w = tl.load(weights + user * DIM + k, mask=k < DIM, other=0.0)
     item = tl.load(ask + device * asked + at, mask=real, other=0)
-    rows = tl.load(shared + item[:, None] * DIM + k[None, :], mask=real[:, None] & (k < DIM)[None, :], other=0.0)
+    rows = tl.load(shared + cells(item, k, DIM), mask=values(real, k, DIM), other=0.0)
     tl.store(scores + device * asked + at, tl.sum(rows * w[None, :], 1) + tl.load(biases + user), mask=real)
