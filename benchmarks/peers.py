@@ -1,10 +1,10 @@
 """Federec against its peers, ratios within one run, one thread, in CPU seconds.
 
-    python benchmarks/peers.py [--data ml-100k ml-1m] [--clients 96] [--page] [--pfl PYTHON]
+    python benchmarks/peers.py [--data ml-100k ml-1m] [--clients 96] [--threads 2] [--page] [--pfl PYTHON]
 
 * One client at a time (`loop.py`): a whole round - drawing negatives, training, evaluating every device's validation
   and test item - of the same method with the same settings. The loop is measured on clients of evenly spaced lengths
-  and scaled to all.
+  and scaled to all. With `--threads` once more with so many threads each, in seconds on the wall: for an idle machine.
 * pfl, Apple's simulator, where an interpreter that has it is named (`pfl_peer.py` says how to make one): the training
   of FedMF's model by federated averaging, on the same clients.
 * The machine (`floor.py`): how long a fused round would take if nothing but its arithmetic, or its memory traffic, took
@@ -29,11 +29,10 @@ import time
 from pathlib import Path
 from statistics import median
 
-import numba
 import numpy as np
 import torch
 from floor import arithmetic, bandwidth
-from loop import MODELS, Loop
+from loop import MODELS, Loop, clock
 from page import DOCS, put, table
 
 import federec as fr
@@ -58,7 +57,7 @@ def evenly(split: Split, clients: int) -> list[int]:
 
 
 def one_by_one(name: str, split: Split, clients: int) -> tuple[float, float]:
-    """CPU seconds of a round of the loop, scaled to all clients; the mean loss of the first."""
+    """Seconds of a round of the loop, scaled to all clients; the mean loss of the first."""
     random.seed(0)
     torch.manual_seed(0)
     drawn = sample(split, 0)
@@ -77,15 +76,15 @@ def one_by_one(name: str, split: Split, clients: int) -> tuple[float, float]:
 
 
 def federec(name: str, split: Split, engine: str) -> tuple[float, float]:
-    """CPU seconds of a round, and the loss of the first."""
+    """Seconds of a round, and the loss of the first."""
     method = build(name)
     worker = trainer(method, split, protocol("paper"), 0, method.default_participation, "cpu", engine)
     loss, seconds, round_ = worker.play(1).loss, [], 1  # the first loads kernels
     while sum(seconds) < SECONDS or len(seconds) < 2:
         round_ += 1
-        began = time.process_time()
+        began = clock()
         worker.play(round_)
-        seconds.append(time.process_time() - began)
+        seconds.append(clock() - began)
     return median(seconds), loss or 0.0
 
 
@@ -167,30 +166,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", nargs="+", default=["ml-100k", "ml-1m"])
     parser.add_argument("--clients", type=int, default=96)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--pfl", metavar="PYTHON")
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    numba.set_num_threads(1)
-    parts, bars = [], []
+    parts = []
 
     def tell(title: str, head: list[str], rows: list[list[str]]) -> None:
         text = table(head, rows)
         print(f"\n{title}\n\n{text}", flush=True)
         parts.append(f"{title}\n\n{text}")
 
-    rounds = []
-    for data in asked.data:
-        split = leave_one_out(fr.load(data))
-        for name in MODELS:
-            slow, loop_loss = one_by_one(name, split, asked.clients)
-            quick, loss = federec(name, split, "fused")
-            bars.append((f"{name}, {data}", slow, quick))
-            losses = f"{loop_loss:.3f}", f"{loss:.3f}"
-            rounds.append([f"{name}, {data}", f"{slow:.2f}", f"{quick:.4f}", f"{slow / quick:.0f}x", *losses])
-            print(*rounds[-1], flush=True)
+    def one_at_a_time() -> tuple[list[tuple[str, float, float]], list[list[str]]]:
+        seconds, rows = [], []
+        for data in asked.data:
+            split = leave_one_out(fr.load(data))
+            for name in MODELS:
+                slow, loop_loss = one_by_one(name, split, asked.clients)
+                quick, loss = federec(name, split, "fused")
+                seconds.append((f"{name}, {data}", slow, quick))
+                losses = f"{loop_loss:.3f}", f"{loss:.3f}"
+                rows.append([f"{name}, {data}", f"{slow:.2f}", f"{quick:.4f}", f"{slow / quick:.0f}x", *losses])
+                print(*rows[-1], flush=True)
+        return seconds, rows
+
     head = ["a round", "loop, s", "federec, s", "ratio", "loss, loop", "loss, federec"]
+    bars, rounds = one_at_a_time()
     tell("**One client at a time.** Losses are those of the first round, each from its own random start.", head, rounds)
+    if asked.threads > 1:
+        torch.set_num_threads(asked.threads)
+        tell(f"**The same with {asked.threads} threads each**, seconds on the wall.", head, one_at_a_time()[1])
+        torch.set_num_threads(1)
 
     least = []
     for data in asked.data:
