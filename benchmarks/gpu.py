@@ -1,29 +1,36 @@
-"""Rounds on a GPU with the fused engine, evaluation in every round, and how fast memory could move their bytes.
+"""Rounds on a GPU, evaluation in every round: by both engines, and how fast memory could move the bytes of one.
 
-python benchmarks/gpu.py [--data ml-1m] [--rounds 100] [--method pfedrec fedrap]
+python benchmarks/gpu.py [--data ml-1m] [--rounds 100] [--method pfedrec fedrap] [--page]
+
+The methods asked for play a whole run; a few rounds are played of every method on devices, and of PFedRec with each
+plug-in.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from statistics import median
 
 import torch
 
 if not torch.cuda.is_available():
     raise SystemExit("no GPU is usable here; see `federec doctor`")
 
+from page import put, table
 from torch.profiler import ProfilerActivity, profile
 
 import federec as fr
 from federec.cohort.draw import Devices
-from federec.data.split import leave_one_out
+from federec.data.split import Split, leave_one_out
 from federec.evaluation.candidates import SAMPLED
 from federec.evaluation.protocols import protocol
 from federec.federation.fused_gpu import Draws
+from federec.methods.base import DeviceMethod
 from federec.methods.pfedrec import PFedRec
-from federec.plugins.registry import build
-from federec.runtimes.trainers import trainer
+from federec.methods.registry import METHODS
+from federec.plugins.registry import PLUGINS, build
+from federec.runtimes.trainers import Engine, fused_fits, trainer
 
 
 def bandwidth() -> float:
@@ -82,29 +89,66 @@ def kernels(name: str, data: fr.Interactions, times: int = 10) -> dict[str, floa
     return {event.key: event.device_time_total / times / 1000 for event in profiled.key_averages()}
 
 
+def round_seconds(method: DeviceMethod, split: Split, engine: Engine, times: int = 5) -> float:
+    """Of a round of all devices, the median after the first two."""
+    worker, spent = trainer(method, split, protocol("paper"), 0, place="cuda", engine=engine), []
+    for round_ in range(1, 3 + times):
+        began = time.perf_counter()
+        worker.play(round_)
+        torch.cuda.synchronize()
+        spent.append(time.perf_counter() - began)
+    return median(spent[2:])
+
+
+def engines(split: Split) -> list[list[str]]:
+    """A line for every method on devices, and for PFedRec with every plug-in: seconds a round by engine."""
+    alone = [(name, ()) for name, method in METHODS.items() if issubclass(method, DeviceMethod)]
+    lines = []
+    for name, plugins in [*alone, *(("pfedrec", (plugin,)) for plugin in PLUGINS)]:
+        method = build(name, plugins)
+        seconds = f"{round_seconds(method, split, 'torch'):.4f}"
+        fused = f"{round_seconds(method, split, 'fused'):.4f}" if fused_fits(method, split, "cuda") else "-"
+        lines.append(["+".join((name, *plugins)), seconds, fused])
+        print("{:<24} {:>10} {:>10}".format(*lines[-1]), flush=True)
+        torch.cuda.empty_cache()
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="ml-1m")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--method", nargs="+", default=["pfedrec", "fedmf", "fedrap"])
+    parser.add_argument("--page", action="store_true", help="write the section of docs/benchmarks.md")
     asked = parser.parse_args()
     data, speed = fr.load(asked.data), bandwidth()
-    print(f"{torch.cuda.get_device_name()}: a copy moves {speed / 1e12:.2f} TB/s")
-    print(f"{'method':<10} {'warm-up s':>10} {f'{asked.rounds} rounds s':>13} {'with end s':>11} {'HR@10':>7}")
+    split = leave_one_out(data, 0)
+    told = [f"{torch.cuda.get_device_name()}: a copy moves {speed / 1e12:.2f} TB/s."]
+    print(told[0])
+    head = ["fused engine", "warm-up, s", f"{asked.rounds} rounds, s", "with the final evaluation, s", "HR@10"]
+    lines = []
     for name in asked.method:
         first = rounds(name, data, 3)[0]
         _, played, whole, hr = rounds(name, data, asked.rounds)
-        print(f"{name:<10} {first:10.2f} {played:13.3f} {whole:11.2f} {hr:7.4f}", flush=True)
+        lines.append([name, f"{first:.2f}", f"{played:.3f}", f"{whole:.2f}", f"{hr:.4f}"])
+        print("{:<10} warm-up {} s, rounds {} s, with end {} s, HR@10 {}".format(*lines[-1]), flush=True)
     for name in asked.method:
         spent = kernels(name, data)
-        print(f"\n{name}: {sum(spent.values()):.3f} ms a round in kernels")
+        told.append(f"{name}: {sum(spent.values()):.2f} ms of a round are spent in kernels.")
+        print(f"\n{told[-1]}")
         for kernel, each in sorted(spent.items(), key=lambda pair: -pair[1])[:8]:
             print(f"{each:10.3f} ms  {kernel[:90]}")
         if name == "pfedrec":
-            need = needed_bytes(PFedRec(), Devices.of(leave_one_out(data, 0), True, "cuda"))
+            need = needed_bytes(PFedRec(), Devices.of(split, True, "cuda"))
             floor = need / speed * 1000
             ratio = spent["linear_round"] / floor
-            print(f"{need / 1e9:.2f} GB must move, in {floor:.3f} ms; linear_round takes {ratio:.1f} times as long")
+            told.append(
+                f"{need / 1e9:.2f} GB must move, in {floor:.3f} ms; `linear_round` takes {ratio:.1f} times that."
+            )
+            print(told[-1])
+    each = table([f"a round of all devices, {asked.data}", "torch, s", "fused, s"], engines(split))
+    if asked.page:
+        put("gpu", f"On a GPU, {asked.data}", f"{table(head, lines)}\n\n{' '.join(told)}\n\n{each}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ def test_plan_covers_all_in_order_within_padding_and_budget(lengths, per_sample,
 def test_cohorts_are_no_smaller_than_they_must_be():
     assert plan(np.array([10] * 8), 1.0, 0.0, 40.0) == [slice(0, 4), slice(4, 8)]
     assert plan(np.array([10, 10, 9, 9, 2, 2]), 1.0, 0.0, 1e9) == [slice(0, 4), slice(4, 6)]
+    assert plan(np.array([10, 10, 9, 9, 2, 2]), 1.0, 0.0, 1e9, 0.5) == [slice(0, 6)]
 
 
 def test_a_device_over_the_budget_is_a_cohort_of_its_own():

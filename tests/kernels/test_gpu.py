@@ -12,9 +12,12 @@ from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
 from federec.evaluation.protocols import protocol
 from federec.federation.engine import fits
-from federec.federation.round import play
+from federec.federation.round import learn, play
 from federec.federation.state import State
 from federec.federation.views import score_global, score_own
+from federec.methods.central import CentralMethod
+from federec.methods.registry import METHODS
+from federec.plugins.registry import build
 from federec.runtimes.trainers import trainer
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -200,6 +203,31 @@ def test_nothing_waits_for_the_gpu_within_a_round(small, random_split):
         play(2)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["fedncf", "fedrecgel", "metamf"])
+def test_a_round_in_torch_waits_for_the_gpu_a_few_times_a_cohort(small, random_split, name):
+    devices = Devices.of(random_split(users=60, items=150, least=30, most=40, seed=2), False, "cuda")
+    method, users = small(name), torch.arange(60, device="cuda")
+    state = State.start(method, 150, 60, 3, "cuda")
+    learn(method, state, devices, users, 3, 1)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with pytest.warns(UserWarning, match="synchroniz") as waits:
+            learn(method, state, devices, users, 3, 2)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(waits) <= 12  # of which one cohort, which it is here, needs all
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, CentralMethod)])
+def test_a_centralised_method_is_fitted_on_the_gpu_as_on_the_cpu(random_split, name):
+    split = random_split(users=60, items=150, least=6, most=40, seed=2)
+    here, there = (trainer(build(name), split, protocol("clean"), 3, place=place).play(1) for place in ("cpu", "cuda"))
+    assert {value.device.type for value in there.model.tensors().values()} == {"cuda"}
+    assert there.test["sampled"]["hr@10"] == pytest.approx(here.test["sampled"]["hr@10"], abs=0.02)
 
 
 @needs_gpu

@@ -5,14 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_PADDING = 0.15
+PADDING = 0.15
 """Share of a cohort's sample table that may be padding."""
+GPU_PADDING = 0.7
+"""The same on a GPU, where a launch costs more than what it computes: few cohorts, and much in each."""
 
 
-def plan(lengths: NDArray[np.int64], bytes_per_sample: float, bytes_per_device: float, budget: float) -> list[slice]:
+def plan(
+    lengths: NDArray[np.int64],
+    bytes_per_sample: float,
+    bytes_per_device: float,
+    budget: float,
+    padding: float = PADDING,
+) -> list[slice]:
     """Slices of devices sorted by falling `lengths`, each a cohort.
 
-    A cohort ends where padding to its longest device would pass MAX_PADDING, or its tables the budget.
+    A cohort ends where padding to its longest device would pass that share, or its tables the budget.
     """
     total = np.concatenate([[0], np.cumsum(lengths)])
     slices, start = [], 0
@@ -23,7 +31,7 @@ def plan(lengths: NDArray[np.int64], bytes_per_sample: float, bytes_per_device: 
         sizes = np.arange(1, stop - start + 1)
         filled = total[start + 1 : stop + 1] - total[start]
         # Lengths fall, so the filled share falls with every device added.
-        fits = int(np.count_nonzero(filled >= (1 - MAX_PADDING) * longest * sizes))
+        fits = int(np.count_nonzero(filled >= (1 - padding) * longest * sizes))
         slices.append(slice(start, start + max(1, fits)))
         start = slices[-1].stop
     return slices

@@ -68,6 +68,11 @@ class Devices:
         return History(users, items, self.ptr[users + 1] - self.ptr[users], self)
 
     @cached_property
+    def crammed(self) -> bool:
+        """Whether some device has every item."""
+        return bool((self.closed_ptr.diff() >= self.n_items).any())
+
+    @cached_property
     def pairs(self) -> Tensor:
         """item * devices + user of every training interaction, sorted: who has an item, item after item."""
         owner = torch.repeat_interleave(torch.arange(len(self), device=self.ptr.device), self.ptr.diff())
@@ -171,7 +176,8 @@ def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int
     key = streams.keys(seed, round_, users if devices.numbers is None else devices.numbers[users])
     gaps = _ragged(devices.closed_ptr, devices.gaps, users, devices.n_items + 1).long()
     open_items = devices.n_items - (devices.closed_ptr[users + 1] - devices.closed_ptr[users])
-    each = negatives if negatives and bool((open_items > 0).any()) else 0
+    full = open_items <= 0
+    each = 0 if devices.crammed and bool(full.all()) else negatives
 
     slot = torch.arange(positives.shape[1] * each, device=users.device)
     rank = streams.below(streams.bits(key[:, None], streams.NEGATIVES + slot), open_items[:, None])
@@ -180,8 +186,7 @@ def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int
     items = torch.cat([positives[:, :, None], drawn], 2).flatten(1)
     labels = torch.zeros(items.shape, device=users.device)
     labels[:, :: 1 + each] = 1.0
-    full = open_items <= 0
-    if each and bool(full.any()):  # keep only the positives of a device that has every item
+    if each and devices.crammed:  # keep only the positives of a device that has every item
         items[full, : positives.shape[1]] = positives[full]
         labels[full] = 1.0
     return Samples(items, labels, devices.lengths(users, negatives), key)

@@ -52,8 +52,8 @@ class Rows:
         return self.owner * self.n_items + self.ids
 
     def counts(self, devices: int) -> Tensor:
-        """Rows of each device."""
-        return torch.bincount(self.owner, minlength=devices)
+        """Rows of each of the first so many devices."""
+        return torch.searchsorted(self.owner, torch.arange(devices + 1, device=self.owner.device)).diff()
 
     def find(self, owner: Tensor, items: Tensor) -> Tensor:
         """The row of each (device, item) pair, -1 where the device has none; owner and items broadcast.

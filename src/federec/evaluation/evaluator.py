@@ -75,7 +75,7 @@ class Sampled:
         items = self.of.both[rows]
         scores = score(items.flatten(1).long().clamp_(min=0))
         self._ranks[rows] = sampled_ranks(scores.reshape(items.shape).flatten(0, 1), items.flatten(0, 1)).view(-1, 2)
-        self._seen[rows] = True
+        self._seen.index_fill_(0, rows, True)
 
     def missing(self) -> Tensor:
         """Evaluated users not ranked yet."""

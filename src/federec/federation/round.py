@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from federec import streams
-from federec.cohort.chunks import plan
+from federec.cohort.chunks import GPU_PADDING, PADDING, plan
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices, draw
 from federec.cohort.layers import Params
@@ -26,7 +26,7 @@ Sum = Callable[[list[Params]], list[Params]]
 MEMORY = 32 * 2**20
 """Bytes that one cohort's tables may take: small enough to stay near a CPU's cache."""
 GPU_MEMORY = 4 * 2**30
-"""The same on a GPU, which wants large cohorts."""
+"""The same on a large GPU, which wants large cohorts."""
 
 LOSS = "loss"
 """Name of the loss among the figures of a round."""
@@ -79,10 +79,11 @@ def cohorts(
     """Stack the users in cohorts of like lengths, draw their samples and fetch the rows they need."""
     if not len(users):
         return
-    memory = memory or (MEMORY if users.device.type == "cpu" else GPU_MEMORY)
+    memory = memory or _memory(users.device)
+    padding = PADDING if users.device.type == "cpu" else GPU_PADDING
     lengths = devices.lengths(users, method.negatives).cpu().numpy()
     order = np.argsort(-lengths, kind="stable")
-    lengths = lengths[order]
+    lengths, users = lengths[order], users[torch.from_numpy(order).to(users.device)]
     held = {**method.shared(), **method.private()}
     width, sent = (
         sum(param.sized(devices.n_items)[0] for param in params.values() if param.rows)
@@ -90,9 +91,15 @@ def cohorts(
     )
     per_sample = _SAMPLE_BYTES + 8 * (width + sent)
     per_device = 8 * devices.n_items + 16 * min(method.batch, int(lengths[0])) * width
-    for part in plan(lengths, per_sample, per_device, memory):
-        chunk = users[torch.from_numpy(order[part]).to(users.device)]
-        yield stack(method, state, devices, chunk, seed, round_)
+    for part in plan(lengths, per_sample, per_device, memory, padding):
+        yield stack(method, state, devices, users[part], seed, round_)
+
+
+def _memory(place: torch.device) -> int:
+    """Bytes that one cohort's tables may take there. What is computed from them takes some times that."""
+    if place.type == "cpu":
+        return MEMORY
+    return min(GPU_MEMORY, torch.cuda.get_device_properties(place).total_memory // 32)
 
 
 def stack(method: DeviceMethod, state: State, devices: Devices, users: Tensor, seed: int, round_: int) -> Cohort:
@@ -123,8 +130,7 @@ def update_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update:
 
 def received(method: DeviceMethod, update: Update, users: Tensor, state: State) -> Update:
     """A cohort's update as the server adds it up: as it is, or what the method's server makes of it."""
-    owner = torch.repeat_interleave(torch.arange(len(update), device=users.device), update.counts)
-    made = method.receive(users, update.ids, owner, update.rows | update.layers, state.shared)
+    made = method.receive(users, update.ids, update.owner, update.rows | update.layers, state.shared)
     if made is None:
         return update
     summed = {name: total[None] for name, total in made.items()}
