@@ -1,6 +1,6 @@
 """What taking part costs a device: CPU seconds and peak memory of a process that plays rounds as a ClientApp does.
 
-    python benchmarks/device.py [--data ml-1m] [--methods pfedrec fedmf fedncf fedrap] [--hub 100]
+    python benchmarks/device.py [--data ml-1m] [--methods pfedrec fedmf fedncf fedrap] [--hub 100] [--page]
 
 Three devices: of the median user, of the busiest one, and a hub. `loading` is spent once a process, on torch, Flower
 and federec; `round` is the dearest of three, from opening the folder to the message that leaves.
@@ -60,9 +60,11 @@ def main() -> None:
     parser.add_argument("--data", default="ml-1m")
     parser.add_argument("--methods", nargs="+", default=["pfedrec", "fedmf", "fedncf", "fedrap"])
     parser.add_argument("--hub", type=int, default=100, help="users of the hub")
+    parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
 
     import numpy as np
+    from page import bars, put, table
 
     from federec.data.sets import load
     from federec.runtimes.flower.keys import Key
@@ -72,8 +74,7 @@ def main() -> None:
     counts = np.bincount(data.users)
     order = np.argsort(counts)
     devices = {"median user": [order[len(order) // 2]], "busiest user": [order[-1]], "hub": range(asked.hub)}
-    heads = f"{'interactions':>12} {'loading s':>10} {'round s':>9} {'peak MB':>8} {'sent kB':>8}"
-    print(f"{'method':<10} {'device':<13} {heads}")
+    rows, drawn = [], {}
     for method in asked.methods:
         for name, codes in devices.items():
             with TemporaryDirectory() as folder:
@@ -85,8 +86,15 @@ def main() -> None:
                 )
             said = json.loads(child.stdout)
             touched = int(counts[list(codes)].sum())
-            times = f"{said['loading']:>10.2f} {said['round']:>9.3f} {said['peak']:>8} {said['sent'] / 1024:>8.0f}"
-            print(f"{method:<10} {name:<13} {touched:>12,} {times}", flush=True)
+            figures = f"{said['loading']:.2f}", f"{said['round']:.3f}", f"{said['peak']}", f"{said['sent'] / 1024:.0f}"
+            rows.append([f"{method}, {name}", f"{touched:,}", *figures])
+            drawn[rows[-1][0]] = {"": said["round"]}
+            print(*rows[-1], flush=True)
+    head = [f"device, {asked.data}", "interactions", "loading, CPU s", "round, CPU s", "peak MB", "sent kB"]
+    print(f"\n{table(head, rows)}")
+    if asked.page:
+        drawing = bars("device", "CPU seconds of a device's part of a round", drawn)
+        put("device", "What taking part costs a device", f"{table(head, rows)}\n\n{drawing}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONPATH", "")])
 
 import torch
-from page import put, table
+from page import bars, put, table
 
 from federec.runtimes.config import RunConfig
 from federec.runtimes.flower import client
@@ -194,6 +194,8 @@ def main() -> None:
     )
     print(text)
     if asked.page:
+        drawn = {row[0]: {"seconds": float(row[1]), "CPU seconds": float(row[3])} for row in rows}
+        text += f"\n\n{bars('federation', 'a round of five devices', drawn)}"
         put("federation", "A federation beyond Flower's own", text)
 
 

@@ -1,6 +1,6 @@
 """FedRAP's seconds a round and peak memory, one CPU thread, and how much faster that is than a loop over clients.
 
-python benchmarks/fedrap.py [--data ml-100k ml-1m] [--engine fused torch] [--rounds 5] [--clients 20]
+python benchmarks/fedrap.py [--data ml-100k ml-1m] [--engine fused torch] [--rounds 5] [--clients 20] [--page]
 
 The loop is FedRAP as its authors organised it: for every client a deep copy of the model, a DataLoader, and torch's
 SGD over three groups of parameters, up to ten passes; dense tables, so that weight decay touches all of them. It is run
@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from page import bars, put, table
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -101,16 +102,28 @@ def main() -> None:
     parser.add_argument("--engine", nargs="+", default=["fused", "torch"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'data':<10} {'loop s':>9}  {'engine':<7} {'s/round':>8} {'times':>7} {'peak MB':>8}", flush=True)
+    rows, drawn = [], {}
     for data in asked.data:
         slow = loop(data, asked.clients)
+        drawn[data] = {"one client at a time": slow}
         for engine in asked.engine:
             # A process of its own for each run, so that peak memory is its own too.
             with ProcessPoolExecutor(1, get_context("spawn")) as alone:
                 seconds, peak = alone.submit(play, data, engine, asked.rounds).result()
-            print(f"{data:<10} {slow:9.1f}  {engine:<7} {seconds:8.3f} {slow / seconds:7.0f} {peak:8.0f}", flush=True)
+            drawn[data][f"federec, {engine}"] = seconds
+            rows.append([data, f"{slow:.1f}", engine, f"{seconds:.3f}", f"{slow / seconds:.0f}x", f"{peak:.0f}"])
+            print(*rows[-1], flush=True)
+    text = table(["fedrap", "loop, s", "engine", "s a round", "ratio", "peak MB"], rows)
+    print(f"\n{text}")
+    if asked.page:
+        put(
+            "fedrap",
+            "FedRAP against a loop over clients",
+            f"{text}\n\n{bars('fedrap', 'CPU seconds a round, one thread', drawn)}",
+        )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import torch
 if not torch.cuda.is_available():
     raise SystemExit("no GPU is usable here; see `federec doctor`")
 
-from page import put, table
+from page import bars, put, table
 from torch.profiler import ProfilerActivity, profile
 
 import federec as fr
@@ -146,9 +146,15 @@ def main() -> None:
                 f"{need / 1e9:.2f} GB must move, in {floor:.3f} ms; `linear_round` takes {ratio:.1f} times that."
             )
             print(told[-1])
-    each = table([f"a round of all devices, {asked.data}", "torch, s", "fused, s"], engines(split))
+    both = engines(split)
+    each = table([f"a round of all devices, {asked.data}", "torch, s", "fused, s"], both)
     if asked.page:
-        put("gpu", f"On a GPU, {asked.data}", f"{table(head, lines)}\n\n{' '.join(told)}\n\n{each}")
+        drawn = {
+            name: {engine: float(s) for engine, s in zip(("torch", "fused"), seconds, strict=True) if s != "-"}
+            for name, *seconds in both
+        }
+        plot = bars("gpu", "seconds a round", drawn)
+        put("gpu", f"On a GPU, {asked.data}", f"{table(head, lines)}\n\n{' '.join(told)}\n\n{each}\n\n{plot}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """How a PFedRec round grows with the devices: seconds, peak memory, and the log-log slope of time against interactions.
 
-    python benchmarks/growth.py [--devices 1000 10000 100000 1000000] [--folder growth] [--plot growth.svg]
+    python benchmarks/growth.py [--devices 1000 10000 100000 1000000] [--folder growth] [--page]
 
 Data is generated once into the folder (1.6 GB for a million devices) and used again. Each run is a process of its own,
-on all cores; of its rounds the quickest counts, without the time to compile.
+on all cores; of its rounds the quickest counts, without the time to compile. With `--page` the section of
+docs/benchmarks.md and its plot are written too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from page import put, save, table
 
 EACH = 100
 """Interactions of a device."""
@@ -82,20 +84,18 @@ def slope(costs: dict[Size, Cost]) -> float:
     return float(np.polyfit(np.log(interactions), np.log(seconds), 1)[0])
 
 
-def plot(costs: dict[Size, Cost], path: Path) -> None:
-    import matplotlib
+def plot(costs: dict[Size, Cost]) -> str:
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 4))
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
     for participation in sorted({size.participation for size in costs}):
         line = {size.devices: cost.seconds for size, cost in costs.items() if size.participation == participation}
         axes.loglog(list(line), list(line.values()), "o-", label=f"{participation:.0%} take part")
     axes.set(xlabel="devices", ylabel="seconds a round")
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
-    figure.savefig(path, bbox_inches="tight")
+    return save(figure, "growth", "seconds a round")
 
 
 def main() -> None:
@@ -106,22 +106,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--evaluate-users", type=int, default=1000)
     parser.add_argument("--folder", type=Path, default=Path("growth"))
-    parser.add_argument("--plot", type=Path, default=Path("growth.svg"))
+    parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
-    print(f"{'devices':>9} {'take part':>9} {'interactions':>12} {'train s':>9} {'evaluate s':>10} {'peak MB':>8}")
     costs: dict[Size, Cost] = {}
+    rows = []
     for devices in asked.devices:
         for participation in asked.participation:
             size = Size(devices, asked.items, participation)
             cost = costs[size] = measure(size, data(size, asked.folder), asked.rounds, asked.evaluate_users)
-            figures = f"{size.interactions:12,.0f} {cost.train:9.3f} {cost.evaluate:10.3f} {cost.peak_mb:8,.0f}"
-            print(f"{devices:9,} {participation:9.0%} {figures}", flush=True)
+            figures = f"{size.interactions:,.0f}", f"{cost.train:.3f}", f"{cost.evaluate:.3f}", f"{cost.peak_mb:,.0f}"
+            rows.append([f"{devices:,}", f"{participation:.0%}", *figures])
+            print(*rows[-1], flush=True)
+    text = table(["devices", "take part", "interactions", "train, s", "evaluate, s", "peak MB"], rows)
     for participation in asked.participation:
         line = {size: cost for size, cost in costs.items() if size.participation == participation}
         if len(line) > 1:
-            print(f"{participation:.0%} take part: slope of log seconds over log interactions {slope(line):.3f}")
-    plot(costs, asked.plot)
-    print(f"plot   {asked.plot}")
+            slope_ = f"slope of log seconds over log interactions {slope(line):.3f}"
+            text += f"\n\n{participation:.0%} take part: {slope_}."
+    print(f"\n{text}")
+    if asked.page:
+        title = f"A round of PFedRec, {asked.items:,} items, {EACH} interactions a device"
+        put("growth", title, f"{text}\n\n{plot(costs)}")
 
 
 if __name__ == "__main__":

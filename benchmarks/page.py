@@ -1,4 +1,5 @@
-"""The page docs/benchmarks.md: a benchmark writes its own section, between two marks, and leaves the others alone."""
+"""The page docs/benchmarks.md: a benchmark writes its own section, between two marks, and leaves the others alone. Its
+plot lies beside the page."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
@@ -32,6 +34,37 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     """As Markdown; the first column to the left, numbers to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def bars(name: str, unit: str, groups: dict[str, dict[str, float]]) -> str:
+    """Draw a group of bars for each line, one for each of its figures; returns the plot as Markdown."""
+    from matplotlib.figure import Figure
+
+    series = list(dict.fromkeys(label for group in groups.values() for label in group))
+    figure = Figure(figsize=(7, 0.24 * len(groups) * (len(series) + 0.5) + 1.2), layout="constrained")
+    axes, height = figure.subplots(), 0.8 / len(series)
+    for number, label in enumerate(series):
+        places = [at + number * height for at, group in enumerate(groups.values()) if label in group]
+        axes.barh(places, [group[label] for group in groups.values() if label in group], height, label=label)
+    for at, group in enumerate(groups.values()):
+        for number, label in enumerate(series):
+            if label in group:
+                axes.text(group[label], at + number * height, f" {group[label]:.3g}", va="center", fontsize=7)
+    values = [value for group in groups.values() for value in group.values()]
+    axes.set(xscale="log" if max(values) > 20 * min(values) else "linear", xlabel=unit)
+    axes.margins(x=0.1)
+    axes.set_yticks([at + height * (len(series) - 1) / 2 for at in range(len(groups))], list(groups), fontsize=8)
+    axes.invert_yaxis()
+    if len(series) > 1:
+        figure.legend(loc="outside upper right", ncols=len(series), fontsize=8)
+    return save(figure, name, unit)
+
+
+def save(figure: Any, name: str, title: str) -> str:
+    """Keep a plot beside the page; returns it as Markdown."""
+    file = f"benchmarks-{name}.svg"
+    figure.savefig(DOCS / file, metadata={"Date": None})
+    return f"![{title[:1].upper()}{title[1:]}]({file})"
 
 
 def machine() -> str:

@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from floor import arithmetic, bandwidth
 from loop import MODELS, Loop, clock
-from page import DOCS, put, table
+from page import bars, put, table
 
 import federec as fr
 from federec.data.split import Split, leave_one_out
@@ -144,24 +144,6 @@ def simulated(python: str, split: Split, clients: int) -> float:
     return float(json.loads(said.splitlines()[-1])["seconds"]) * split.data.n_users / len(users)
 
 
-def figure(rows: list[tuple[str, float, float]]) -> str:
-    """Bars of seconds a round; the file's name."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 0.6 * len(rows) + 1.2), layout="constrained")
-    axes = figure.subplots()
-    place = np.arange(len(rows))[::-1]
-    axes.barh(place + 0.2, [row[1] for row in rows], 0.4, label="one client at a time")
-    axes.barh(place - 0.2, [row[2] for row in rows], 0.4, label="federec")
-    for at, (_, slow, quick) in zip(place, rows, strict=True):
-        axes.text(quick * 1.1, at - 0.2, f"{slow / quick:.0f}x", va="center", fontsize=8)
-    axes.set(xscale="log", xlabel="CPU seconds a round, one thread")
-    axes.set_yticks(place, [row[0] for row in rows])
-    axes.legend(fontsize=8)
-    figure.savefig(DOCS / "benchmarks-peers.svg", metadata={"Date": None})
-    return "benchmarks-peers.svg"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", nargs="+", default=["ml-100k", "ml-1m"])
@@ -192,7 +174,7 @@ def main() -> None:
         return seconds, rows
 
     head = ["a round", "loop, s", "federec, s", "ratio", "loss, loop", "loss, federec"]
-    bars, rounds = one_at_a_time()
+    seconds, rounds = one_at_a_time()
     tell("**One client at a time.** Losses are those of the first round, each from its own random start.", head, rounds)
     if asked.threads > 1:
         torch.set_num_threads(asked.threads)
@@ -203,7 +185,7 @@ def main() -> None:
     for data in asked.data:
         for name in ("pfedrec", "fedrecgel"):
             arithmetic_, traffic = floors(name, leave_one_out(fr.load(data)))
-            took = next(quick for title, _, quick in bars if title == f"{name}, {data}")
+            took = next(quick for title, _, quick in seconds if title == f"{name}, {data}")
             figures = f"{took:.4f}", f"{arithmetic_:.4f}", f"{traffic:.4f}", f"{took / max(arithmetic_, traffic):.1f}x"
             least.append([f"{name}, {data}", *figures])
     head = ["a round", "federec, s", "arithmetic, s", "traffic, s", "over the larger"]
@@ -225,7 +207,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         print(f"\nimplicit is left out: {error}; pip install 'federec[bench]'")
     if asked.page:
-        parts.append(f"![Seconds a round]({figure(bars)})")
+        drawn = {title: {"one client at a time": slow, "federec": quick} for title, slow, quick in seconds}
+        parts.append(bars("peers", "CPU seconds a round, one thread", drawn))
         put("peers", "Against peers", "\n\n".join(parts))
 
 

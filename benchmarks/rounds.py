@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from statistics import median
 
 import torch
-from page import put, table
+from page import bars, put, table
 
 from federec.data.split import leave_one_out
 from federec.errors import UserError
@@ -81,7 +81,9 @@ def main() -> None:
     told = f"The slowest round of all: {slowest[0]}, {slowest[-1]} s."
     print(told)
     if asked.page:
-        put("rounds", f"A round of each method on {asked.data}", f"{table(HEAD, rows)}\n\nCPU seconds. {told}")
+        drawn = bars("rounds", "CPU seconds a round", {f"{row[0]}, {row[1]}": {"": float(row[3])} for row in rows})
+        text = f"{table(HEAD, rows)}\n\nCPU seconds. {told}\n\n{drawn}"
+        put("rounds", f"A round of each method on {asked.data}", text)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from page import put, table
+from page import bars, put, table
 
 
 def measure(asked: argparse.Namespace, processes: int) -> float:
@@ -44,17 +44,18 @@ def main() -> None:
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     title = f"{asked.method} on {asked.data}, {asked.engine} engine, {os.cpu_count()} cores."
-    first, rows = 0.0, []
+    first, rows, drawn = 0.0, [], {}
     for processes in asked.processes:
         seconds = measure(asked, processes)
         first = first or seconds * processes
         speed_up = first / seconds
         rows.append([str(processes), f"{seconds:.4f}", f"{speed_up:.2f}", f"{speed_up / processes:.0%}"])
+        drawn[f"{processes} processes" if processes > 1 else "1 process"] = {"": seconds}
         print(*rows[-1], flush=True)
     text = f"{title}\n\n{table(['processes', 's a round', 'speed-up', 'efficiency'], rows)}"
     print(f"\n{text}")
     if asked.page:
-        put("scaling", "Strong scaling under torchrun", text)
+        put("scaling", "Strong scaling under torchrun", f"{text}\n\n{bars('scaling', 'seconds a round', drawn)}")
 
 
 if __name__ == "__main__":
