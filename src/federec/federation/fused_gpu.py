@@ -178,6 +178,7 @@ class LinearRound(GpuRound):
             Plan(
                 batch=method.batch,
                 epochs=method.epochs,
+                bias=float(form.bias is not None),
                 rate=form.rate,
                 item_rate=form.item_rate,
                 passes=form.passes,
@@ -192,7 +193,6 @@ class LinearRound(GpuRound):
             drawn.order.shape[1],
             ask.shape[1],
             ALTERNATE=form.alternate,
-            BIAS=form.bias is not None,
             REBUILT=form.passes > 0,
             SHARP=sharp,
             NOISY=form.laplace > 0,

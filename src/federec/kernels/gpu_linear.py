@@ -21,6 +21,8 @@ class Plan(NamedTuple):
 
     batch: Any
     epochs: Any
+    bias: Any
+    """1 where there is a b, 0 where it stays 0."""
     rate: Any
     item_rate: Any
     passes: Any
@@ -49,10 +51,10 @@ class Room(NamedTuple):
 
 
 @jit
-def _look(room, batch, w, b, lift, BIAS: tl.constexpr, DIM: tl.constexpr,
-          PULL: tl.constexpr, KEEP: tl.constexpr, LIFTED: tl.constexpr):  # fmt: skip
-    """The mean loss of a batch and, with `pull`, its gradient with respect to w and b; errors are kept for the rows.
-    Logits may be lifted, by `lift` times the sum of their row's errors."""
+def _look(room, batch, w, b, plan, DIM: tl.constexpr, PULL: tl.constexpr = False, KEEP: tl.constexpr = False,
+          LIFTED: tl.constexpr = False, lift=0.0):  # fmt: skip
+    """The mean loss of a batch and, with PULL, its gradient with respect to w and b; with KEEP errors are kept for the
+    rows. Logits may be LIFTED by `lift` times the sum of their row's errors."""
     loss = 0.0
     gradient = tl.zeros_like(w)
     slope = 0.0
@@ -66,15 +68,14 @@ def _look(room, batch, w, b, lift, BIAS: tl.constexpr, DIM: tl.constexpr,
         loss += tl.sum(parts, 0)
         if PULL:
             gradient += tl.sum(rows * e[:, None], 0)
-            if BIAS:
-                slope += tl.sum(e, 0)
+            slope += plan.bias * tl.sum(e, 0)
         if KEEP:
             tl.store(room.error + at + room.tile, e, mask=real)
     return loss, gradient, slope
 
 
 @jit
-def _climb_rows(room, batch, w, b, rho, DIM: tl.constexpr):
+def _climb_rows(room, batch, w, b, plan, DIM: tl.constexpr):
     """The errors of a batch whose rows are moved uphill. The gradient of row r is E_r w, with E_r the sum of its
     samples' errors, so it moves by rho E_r w / (|w| |E|), and its logits by rho E_r |w| / |E|."""
     for at in range(0, batch.size, room.tile.shape[0]):
@@ -88,9 +89,9 @@ def _climb_rows(room, batch, w, b, rho, DIM: tl.constexpr):
         e = tl.load(room.error + at + room.tile, mask=real, other=0.0)
         total += tl.sum(e * tl.load(room.pulls + (sample >> 1), mask=real, other=0.0), 0)  # E_r^2, in shares
     size = tl.sum(w * w, 0)
-    lift = rho * size / tl.maximum(tl.sqrt(size * total), 1e-12)
+    lift = plan.item_rho * size / tl.maximum(tl.sqrt(size * total), 1e-12)
     tl.debug_barrier()
-    _look(room, batch, w, b, lift, False, DIM, False, True, True)
+    _look(room, batch, w, b, plan, DIM, KEEP=True, LIFTED=True, lift=lift)
     tl.debug_barrier()
     for at in range(0, batch.size, room.tile.shape[0]):
         real, sample = of_batch(batch, at + room.tile)
@@ -99,17 +100,17 @@ def _climb_rows(room, batch, w, b, rho, DIM: tl.constexpr):
 
 
 @jit
-def _learn(room, batch, w, b, plan, BIAS: tl.constexpr, SHARP: tl.constexpr, DIM: tl.constexpr,
+def _learn(room, batch, w, b, plan, SHARP: tl.constexpr, DIM: tl.constexpr,
            WEIGHTS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
     """One batch: the weights w and b, the rows, or both step down the gradient at their current values."""
-    loss, gradient, slope = _look(room, batch, w, b, 0.0, BIAS, DIM, WEIGHTS, ROWS, False)
+    loss, gradient, slope = _look(room, batch, w, b, plan, DIM, PULL=WEIGHTS, KEEP=ROWS)
     if WEIGHTS and SHARP:  # w and b moved uphill, by rho g / |g|
         up = plan.rho / tl.maximum(tl.sqrt(tl.sum(gradient * gradient, 0) + slope * slope), 1e-12)
-        _, gradient, slope = _look(room, batch, w + up * gradient, b + up * slope, 0.0, BIAS, DIM, True, False, False)
+        _, gradient, slope = _look(room, batch, w + up * gradient, b + up * slope, plan, DIM, PULL=True)
     if ROWS:
         tl.debug_barrier()  # nobody may change a row that another still reads
         if SHARP:
-            _climb_rows(room, batch, w, b, plan.item_rho, DIM)
+            _climb_rows(room, batch, w, b, plan, DIM)
         for at in range(0, batch.size, room.tile.shape[0]):
             real, sample = of_batch(batch, at + room.tile)
             e = tl.load(room.error + at + room.tile, mask=real, other=0.0)
@@ -124,19 +125,19 @@ def _learn(room, batch, w, b, plan, BIAS: tl.constexpr, SHARP: tl.constexpr, DIM
 
 
 @jit
-def _pass(room, whole, start, stop, w, b, loss, steps, plan, ALTERNATE: tl.constexpr, BIAS: tl.constexpr,
-          SHARP: tl.constexpr, DIM: tl.constexpr, WEIGHTS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+def _pass(room, whole, start, stop, w, b, loss, steps, plan, SHARP: tl.constexpr, DIM: tl.constexpr,
+          WEIGHTS: tl.constexpr = True, ROWS: tl.constexpr = True, ALTERNATE: tl.constexpr = False):  # fmt: skip
     """The batches of a device's samples from `start` to `stop` in turn; `loss` sums their losses, `steps` counts."""
     for at in range(start, stop, plan.batch):
         size = tl.minimum(stop - at, plan.batch)
         batch = Batch(whole.samples, whole.order, whole.first + at, size, whole.shuffled)
-        if ALTERNATE and WEIGHTS and ROWS:  # rows step after, with the new w
-            w, b, part = _learn(room, batch, w, b, plan, BIAS, SHARP, DIM, True, False)
-            w, b, other = _learn(room, batch, w, b, plan, BIAS, SHARP, DIM, False, True)
+        if ALTERNATE:  # rows step after, with the new w
+            w, b, part = _learn(room, batch, w, b, plan, SHARP, DIM, WEIGHTS=True, ROWS=False)
+            w, b, other = _learn(room, batch, w, b, plan, SHARP, DIM, WEIGHTS=False, ROWS=True)
             loss += part + other
             steps += 2
         else:
-            w, b, part = _learn(room, batch, w, b, plan, BIAS, SHARP, DIM, WEIGHTS, ROWS)
+            w, b, part = _learn(room, batch, w, b, plan, SHARP, DIM, WEIGHTS, ROWS)
             loss += part
             steps += 1
     return w, b, loss, steps
@@ -193,7 +194,7 @@ def _send(room, drawn, shared, total, quantiles, key, device, plan, NOISY: tl.co
 def linear_round(
     shared, store, weights, biases, drawn, ask, judges, scores, total, figures, quantiles,
     tables, marks, errors, pulls, queue, plan, devices, n_items, most_pages, shuffled, asked,
-    ALTERNATE: tl.constexpr, BIAS: tl.constexpr, REBUILT: tl.constexpr, SHARP: tl.constexpr, NOISY: tl.constexpr,
+    ALTERNATE: tl.constexpr, REBUILT: tl.constexpr, SHARP: tl.constexpr, NOISY: tl.constexpr,
     OWN: tl.constexpr, JUDGED: tl.constexpr,
     PAGE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -232,20 +233,16 @@ def linear_round(
             half = (count + 1) // 2
             w = tl.zeros_like(w)
             for _ in range(plan.passes):
-                w, b, loss, steps = _pass(
-                    room, whole, 0, half, w, b, loss, steps, plan, ALTERNATE, BIAS, SHARP, DIM, True, False
-                )
+                w, b, loss, steps = _pass(room, whole, 0, half, w, b, loss, steps, plan, SHARP, DIM, ROWS=False)
             begin = half * plan.disjoint
             for _ in range(plan.epochs):
-                w, b, loss, steps = _pass(
-                    room, whole, begin, count, w, b, loss, steps, plan, ALTERNATE, BIAS, SHARP, DIM, False, True
-                )
+                w, b, loss, steps = _pass(room, whole, begin, count, w, b, loss, steps, plan, SHARP, DIM, WEIGHTS=False)
         else:
             order = drawn.order
             for _ in range(plan.epochs):
                 whole = Batch(drawn.samples, order, first, count, count > plan.batch)
                 w, b, loss, steps = _pass(
-                    room, whole, 0, count, w, b, loss, steps, plan, ALTERNATE, BIAS, SHARP, DIM, True, True
+                    room, whole, 0, count, w, b, loss, steps, plan, SHARP, DIM, ALTERNATE=ALTERNATE
                 )
                 order += shuffled
         tl.store(weights + user * DIM + k, w, mask=k < DIM)
