@@ -31,7 +31,8 @@ def fits(form: Form | None, place: str) -> bool:
     """Whether there is a kernel for the form in that place."""
     if form is None or place == "cpu":
         return form is not None
-    if find_spec("triton") is None:  # comes with torch for CUDA
+    # Triton comes with torch for CUDA; before 2.7 its kernels took no named tuples.
+    if find_spec("triton") is None or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7):
         return False
     if isinstance(form, LinearScore):
         return form.mixing is None
