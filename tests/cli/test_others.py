@@ -122,7 +122,16 @@ def test_help_and_version(federec):
         assert said.code == 0
         assert "Usage" in said.out
     assert federec("--version").out.startswith("federec 0.")
-    assert federec("train", "--unknown").code == 2
+    assert "Name of a method; see `federec methods`" in federec("train", "--help").out
+    said = federec("recommend", "--help").out
+    assert "A run folder.  [required]" in said and "\\[" not in said
+
+
+def test_wrong_usage_is_one_line(federec, refused):
+    assert "No such option '--unknown'; see: " in refused("train", "--unknown")
+    assert "is not a valid integer; see: " in refused("train", "--rounds", "many")
+    assert "Missing argument 'METHOD'" in refused("tune")
+    assert "Usage" in federec("data").err
 
 
 def test_strange_failures_are_one_line(federec, monkeypatch, tmp_path, popular):

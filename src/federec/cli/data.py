@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
-app = typer.Typer(help="Data sets: list, get, describe, generate.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Data sets: list, get, describe, generate.", no_args_is_help=True)
 
 
 @app.command("list")

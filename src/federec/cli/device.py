@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="A device: keep interactions in an encrypted folder, recommend offline, forget.",
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 FOLDER = Option(

@@ -6,17 +6,19 @@ import io
 import os
 import sys
 
+import click
 import typer
 
 from federec.cli import compare, data, device, doctor, federation, methods, recommend, reproduce, train, tune
 from federec.errors import UserError
+
+typer.core.HAS_RICH = False  # plain help is quicker; besides, typer shows rich's escapes where rich does not print
 
 app = typer.Typer(
     name="federec",
     help="Recommenders trained where the data lives: on each user's own device.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 app.command("train")(train.train)
@@ -53,7 +55,16 @@ def run() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an id that the terminal's encoding lacks is no reason to stop
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "federec"
+        sys.exit(_refuse(f"{error.format_message().rstrip('.')}; see: {command} --help"))
+    except click.Abort:  # a question was answered by no, or by nobody
+        print("\nstopped; nothing was done", file=sys.stderr)
+        sys.exit(1)
     except UserError as error:
         sys.exit(_refuse(str(error)))
     except BrokenPipeError:  # the reader of our output, `head` say, has gone
