@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from federec.cohort.draw import Devices
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
-from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.state import State
@@ -119,10 +118,11 @@ def test_senseless_settings_are_refused(settings):
         FedEASE(**settings)
 
 
-def test_a_sum_spoilt_by_noise_is_named(random_split):
-    method = build("fedease", ["ldp"], {"laplace": 50.0, "l2": (1.0,)})
-    with pytest.raises(UserError, match="noise has spoilt the co-occurrence at l2=1"):
-        scores(method, random_split())
+def test_a_trial_spoilt_by_noise_ranks_nothing_and_another_counts(random_split):
+    method = build("fedease", ["ldp"], {"laplace": 50.0, "l2": (1.0, 1e6)})
+    worker = trainer(method, random_split(), protocol("clean"), 0)
+    spoilt, other = (worker.play(round_).valid["sampled"]["hr@20"] for round_ in (1, 2))
+    assert spoilt == 0 < other
 
 
 def test_it_learns_tastes_in_one_round():

@@ -26,7 +26,6 @@ from federec.cohort.cohort import Cohort
 from federec.cohort.draw import History
 from federec.cohort.layers import ITEMS, Param, Params
 from federec.cohort.rows import Rows
-from federec.errors import UserError
 from federec.methods.base import DeviceMethod
 from federec.methods.ease import item_weights
 
@@ -127,7 +126,7 @@ class FedEASE(DeviceMethod):
         try:
             weights = item_weights((gram + gram.T) / 2, l2).contiguous()  # as it will be when read from a file
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-            raise UserError(f"noise has spoilt the co-occurrence at l2={l2:g}; raise l2 or lower the noise") from None
+            return torch.full_like(gram, torch.nan)  # too much noise for this l2: the trial ranks nothing, others may
         if 0 < self.top < len(weights):
             best = weights.abs().topk(self.top, dim=1).indices
             weights = torch.zeros_like(weights).scatter_(1, best, weights.gather(1, best))
