@@ -89,7 +89,7 @@ def _preset(method: str | None, name: str, plugins: list[str]) -> dict[str, Any]
     return preset(method or "pfedrec", name, plugins)
 
 
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
+def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     """`key=value` texts; a value may be a number, a word or a list such as [64,32]."""
     import yaml
 
@@ -97,11 +97,11 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UserError(f"--set {pair}: write it as key=value")
+            raise UserError(f"{option} {pair}: write it as key=value")
         try:
             settings[key.strip()] = yaml.safe_load(value)
         except (yaml.YAMLError, ValueError):
-            raise UserError(f"--set {pair}: the value is not a number, a word or a list like [64,32]") from None
+            raise UserError(f"{option} {pair}: the value is not a number, a word or a list like [64,32]") from None
     return settings
 
 
@@ -171,9 +171,14 @@ def _watch(job: Callable[[OnRound], Run], folder: RunFolder, quiet: bool, group:
     typer.echo(f"run    {folder.path}\nreport {folder.path / 'report.html'}")
 
 
-def free_folder(config: RunConfig) -> Path:
-    """runs/METHOD-DATA-PROTOCOL-SEED, with a number behind it where that is taken."""
+def name_of(config: RunConfig) -> str:
+    """METHOD-DATA-PROTOCOL-SEED."""
     data = Path(config.data).name.split(".")[0]
-    name = "-".join(["+".join([config.method, *config.plugins]), data, config.protocol, f"s{config.seed}"])
+    return "-".join(["+".join([config.method, *config.plugins]), data, config.protocol, f"s{config.seed}"])
+
+
+def free_folder(config: RunConfig) -> Path:
+    """A folder of that name under runs/, with a number behind it where that is taken."""
+    name = name_of(config)
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     return next(path for path in map(Path("runs").joinpath, names) if not path.exists())

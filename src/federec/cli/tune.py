@@ -22,13 +22,13 @@ def tune(
     """Search settings by validation HR@10; the test items are never looked at."""
     import yaml
 
+    from federec.cli.train import name_of
     from federec.reproduction.tune import tune as search
     from federec.runtimes.config import RunConfig
 
     given = {"method": method, "plugins": tuple(with_ or ()), "data": data, "protocol": protocol, "seed": seed}
     config = RunConfig.checked(**given, rounds=rounds)
-    name = "-".join(["+".join([method, *config.plugins]), Path(data).name.split(".")[0], protocol, f"s{seed}"])
-    best = search(config, config.load(), over or [], trials, runs / f"{name}.db", typer.echo)
+    best = search(config, config.load(), over or [], trials, runs / f"{name_of(config)}.db", typer.echo)
     typer.echo("best by validation:")
     typer.echo(yaml.safe_dump(best, sort_keys=False).rstrip())
     sets = " ".join(f"--set {key}={value:.4g}" for key, value in best.items())

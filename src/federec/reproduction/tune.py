@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,14 +28,18 @@ def searchable(method: Method) -> dict[str, float]:
 def tune(
     config: RunConfig, data: Interactions, over: Sequence[str], trials: int, out: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The best settings found so far; `out` keeps every trial, so that the same call goes on where it stopped."""
+    """The best settings found so far; `out` keeps every trial, so that the same call goes on where it stopped. Calls
+    that differ in data, rounds or what is searched are searches of their own."""
     import optuna
 
     defaults = searchable(config.build())
     for key in over:
         if key not in defaults:
             raise UserError(f"'{config.method}' has no setting '{key}' to search{did_you_mean(key, defaults)}")
+    if not defaults:
+        raise UserError(f"'{config.method}' has no setting to search: none of its settings is a positive real number")
     space = {key: defaults[key] for key in over or defaults}
+    search = config.model_copy(update=data.origin).model_dump_json() + json.dumps(space, sort_keys=True)
 
     def objective(trial: optuna.Trial) -> float:
         found = {key: trial.suggest_float(key, value / SPAN, value * SPAN, log=True) for key, value in space.items()}
@@ -46,13 +52,14 @@ def tune(
     make_folder(out.parent)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
-        study_name=out.stem,
+        study_name=hashlib.sha256(search.encode()).hexdigest(),
         storage=f"sqlite:///{out}",
         direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=config.seed),
         load_if_exists=True,
     )
+    done = len(study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)))
+    study.sampler = optuna.samplers.TPESampler(seed=config.seed + done)  # the same seed would try the same again
     if not study.trials:
         study.enqueue_trial(space)  # the defaults are the first to beat
-    study.optimize(objective, n_trials=max(0, trials - len(study.trials)))
+    study.optimize(objective, n_trials=max(0, trials - done))
     return dict(study.best_params)
