@@ -24,6 +24,7 @@ def reproduce(
     page_only: bool = Option(False, "--page-only", help="Run nothing; write the page from what is finished."),
 ) -> None:
     """Run a table's grid under both protocols and write its results page. Stop and continue at any time."""
+    from federec.errors import UserError
     from federec.evaluation.protocols import PROTOCOLS
     from federec.reproduction.cells import Cell, estimate, run_cells, unfinished
     from federec.reproduction.grids import grid
@@ -42,6 +43,9 @@ def reproduce(
         if not only or any(word in row.label for word in only)
         for protocol in PROTOCOLS
     ]
+    if not cells:
+        labels = ", ".join(row.label for row in chosen.rows)
+        raise UserError(f"no row of {table} has '{' or '.join(only or [])}' in its name; its rows: {labels}")
     for cell in cells:
         cell.config()
     failures = []
@@ -53,10 +57,10 @@ def reproduce(
         except KeyboardInterrupt:
             typer.echo("stopped; the same command continues", err=True)
             raise typer.Exit(130) from None
+    for cell, words in failures:
+        typer.echo(f"failed {cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {words}", err=True)
     chosen_data = [word for name in data or () for word in ("--data", name)]
     command = shlex.join(["federec", "reproduce", table, *chosen_data, "--seeds", str(seeds)])
     typer.echo(f"page   {write_page(chosen, cells, runs, out, command)}")
-    for cell, words in failures:
-        typer.echo(f"failed {cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {words}", err=True)
     if failures:
         raise typer.Exit(1)

@@ -167,5 +167,5 @@ GRIDS = {
 def grid(name: str) -> Grid:
     """The grid of that name."""
     if name not in GRIDS:
-        raise UserError(f"unknown table '{name}'{did_you_mean(name, GRIDS)}")
+        raise UserError(f"unknown table '{name}'{did_you_mean(name, (*GRIDS, 'summary'))}")
     return GRIDS[name]

@@ -47,7 +47,6 @@ QUESTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 
 def write_summary(seeds: int, runs: Path, out: Path) -> Path:
     """`summary.md`: the best federated method and the answers, per data set."""
-    make_folder(out)
     rows = {row.label: row for grid in GRIDS.values() for row in grid.rows}
     data = list(dict.fromkeys(name for grid in GRIDS.values() for name in grid.data))
     cells = [Cell(row, name, "clean", seed) for row in rows.values() for name in data for seed in range(seeds)]
@@ -62,6 +61,7 @@ def write_summary(seeds: int, runs: Path, out: Path) -> Path:
     ]
     for question, pairs in QUESTIONS:
         parts += [f"## {question}\n", _answers(pairs, data, found)]
+    make_folder(out)
     path = out / "summary.md"
     write_atomic(path, "\n".join(parts))
     return path
