@@ -3,6 +3,7 @@ import torch
 
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
+from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator
 from federec.evaluation.protocols import protocol
 from federec.federation.round import select
@@ -68,8 +69,10 @@ def test_everyone_is_evaluated_when_a_few_take_part(device_method, split):
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.3])
-@pytest.mark.parametrize("engine", ["torch", "fused"])
-@pytest.mark.parametrize("name", ["pfedrec", "fedmf", "popularity"])
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [("pfedrec", "torch"), ("pfedrec", "fused"), ("fedmf", "torch"), ("fedmf", "fused"), ("popularity", "torch")],
+)
 def test_a_sample_of_users_is_ranked_as_among_all(small, split, name, engine, participation):
     """Evaluating fewer changes nothing but who is counted; every device trains in any case."""
     method = small(name)
@@ -87,6 +90,12 @@ def test_a_sample_of_users_is_ranked_as_among_all(small, split, name, engine, pa
     for kind, ranks in part.items():
         assert len(ranks) == 8
         assert (ranks - whole[kind][rows]).abs().sum() <= 1, kind
+
+
+@pytest.mark.parametrize("name", ["metamf", "popularity"])
+def test_a_method_without_a_kernel_refuses_the_fused_engine(small, split, name):
+    with pytest.raises(UserError, match="has no fused engine on cpu; leave out --engine fused"):
+        trainer(small(name), split, protocol("clean"), 1, engine="fused")
 
 
 def test_scores_of_a_user_are_what_was_ranked(device_method, split):

@@ -97,10 +97,11 @@ def trainer(
     group: Group = ALONE,
 ) -> Trainer:
     """The trainer for a kind of method. `evaluate_users`: evaluate so many at most, drawn at random."""
+    fits_kernel = isinstance(method, DeviceMethod) and fits(method.fused_form(split.data.n_items), place)
+    if engine == "fused" and not fits_kernel:
+        raise UserError(f"'{method.name}' as it is set has no fused engine on {place}; leave out --engine fused")
     if isinstance(method, DeviceMethod):
-        fused = engine == "fused" or (engine == "auto" and fused_fits(method, split, place))
-        if fused and not fused_fits(method, split, place):
-            raise UserError(f"'{method.name}' as it is set has no fused engine on {place}; leave out --engine fused")
+        fused = engine != "torch" and fits_kernel
         return DeviceTrainer(method, split, protocol, seed, participation, place, fused, evaluate_users, group)
     if group.size > 1:
         raise UserError(f"'{method.name}' is trained in one place, on pooled data; run it without torchrun")
@@ -126,11 +127,6 @@ def _unasked(playing: Playing, users: Tensor) -> None:
 
 def _ignore(cohort: Cohort) -> None:
     """Nothing to see in this cohort."""
-
-
-def fused_fits(method: DeviceMethod, split: Split, place: str) -> bool:
-    """Whether a kernel can play the method's rounds."""
-    return fits(method.fused_form(split.data.n_items), place)
 
 
 class DeviceTrainer:
