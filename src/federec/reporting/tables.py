@@ -136,54 +136,42 @@ def items_table(items: Iterable[Recommendation], titles: bool) -> None:
 
 def methods_table(methods: Iterable[type[Method]], plugins: Iterable[type[Plugin]]) -> None:
     """Methods and plug-ins by name."""
-    heads = ("shared", "private", "kept by a device", "held for it in a simulation", "sent in a round", "from")
-    table = _table("method", "what it is", *heads)
+    table = _table("method", "what it is, what is shared and what is not, where it is from")
     for method in methods:
-        shared, private, sent = _traffic(method())
-        table.add_row(method.name, _first_line(method), shared, private, *_kept(method()), sent, method.paper)
+        table.add_row(method.name, f"{_first_line(method)}\n{_traffic(method())}\n{method.paper}\n")
     for plugin in plugins:
-        table.add_row(f"--with {plugin.plugin}", _first_line(plugin), *[""] * len(heads))
+        table.add_row(f"--with {plugin.plugin}", _first_line(plugin))
     _print(table)
     print("an item: each that a device touched; a simulation also holds 8 B an interaction, 0.8 kB an evaluated user")
     print("settings of one of them: federec methods NAME")
 
 
-def _traffic(method: Method) -> tuple[str, str, str]:
-    """Names of what is shared and private, and the bytes a device sends: per item it touched, and besides."""
-    from federec.cohort.layers import ITEMS
+def _traffic(method: Method) -> str:
+    """What is shared and what private; the bytes of it that a device keeps, and sends in a round."""
+    from federec.cohort.layers import ITEMS, kept_bytes
     from federec.methods.base import DeviceMethod
 
     if not isinstance(method, DeviceMethod):
-        return "every history", "nothing", "not federated"
+        return "not federated: it sees every history"
     shared, private = (
         ", ".join(dict.fromkeys(name.split(".")[0].split("/")[0] for name in params)) or "nothing"
         for params in (method.shared(), method.private())
     )
     rows = [param for param in method.sends().values() if param.rows]
     layers = [param for param in method.sends().values() if not param.rows]
-    parts = [f"{4 + 4 * sum(param.shape[0] for param in rows):,} B an item"] if rows else []
+    sent = [f"{4 + 4 * sum(param.shape[0] for param in rows):,} B an item"] if rows else []
     if any(ITEMS in param.shape for param in rows):
-        parts = ["8 B for each pair of its items"]
-    parts += [f"{4 * sum(prod(param.shape) for param in layers) / 1e3:,.1f} kB"] if layers else []
-    return shared, private, " + ".join(parts) or "nothing"
-
-
-def _kept(method: Method) -> tuple[str, str]:
-    """Bytes of private parameters, on a device and in a large simulation. That has them once (`runtimes.keeper`); where
-    devices rank with rows of their own, three times while the best round is played again."""
-    from federec.cohort.layers import kept_bytes
-    from federec.methods.base import DeviceMethod
-
-    if not isinstance(method, DeviceMethod):
-        return "", ""
+        sent = ["8 B for each pair of its items"]
+    sent += [f"{4 * sum(prod(param.shape) for param in layers) / 1e3:,.1f} kB"] if layers else []
     whole, item = kept_bytes(method.private())
-    both = [(whole, "B"), (item, "B an item")]
-    cells = (
-        " + ".join(f"{times * size:,} {unit}" for size, unit in both if size)
-        for times in (1, 3 if method.view == "own" else 1)
-    )
-    kept, held = (cell or "nothing" for cell in cells)
-    return kept, held
+    kept = [f"{size:,} {unit}" for size, unit in ((whole, "B"), (item, "B an item")) if size]
+    # A large simulation has them once (`runtimes.keeper`), but three times while such a round is played again.
+    held = " (a simulation three times that)" if method.view == "own" and kept else ""
+    return f"shared: {shared}; private: {private}\nkept: {_sum(kept)}{held}; sent in a round: {_sum(sent)}"
+
+
+def _sum(parts: list[str]) -> str:
+    return " + ".join(parts) or "nothing"
 
 
 def _first_line(thing: type) -> str:
