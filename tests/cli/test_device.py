@@ -39,6 +39,7 @@ def keys(place):
 def test_from_init_to_forget(federec, refused, place, phone):
     assert len(keys(place)) == 1
     assert federec("device", "add", "m3").out == "recorded 'm3'; interactions: 1\n"
+    assert "not a finite number" in refused("device", "add", "m7", "--rating", "nan")
     assert federec("device", "add", "m7", "--rating", 4.5).out == "recorded 'm7' (Heat (1995)); interactions: 2\n"
     said = federec("device", "status").out
     for words in ("users +me", "interactions +2", "30 items, version 30-", "learned +nothing yet", r"\d kB"):

@@ -36,6 +36,9 @@ def test_refusals_leave_nothing_behind(refused, tmp_path, catalogue, ratings):
         ("set minimum to 3 or more", "prepare", run, "--catalogue", catalogue, "--network", "secure=true"),
         ("is not a catalogue", "prepare", run, "--catalogue", ratings),
         ("has 12 users, and a device hosts one or more", "up", "--data", ratings, "--devices", 13, "--out", run),
+        ("--network minimum: write it as key=value", "up", "--data", ratings, "--network", "minimum", "--out", run),
+        ("a round needs 3", "up", "--data", ratings, "--devices", 2, "--network", "minimum=3", "--out", run),
+        ("leave out the other options", "up", "--resume", tmp_path, "--rounds", 3),
         ("add --tls", "up", "--data", ratings, "--auth", "--out", run),
         ("is not the folder of a federation", "up", "--resume", tmp_path),
         ("is not the folder of a federation", "add-items", tmp_path, "m1"),
@@ -50,7 +53,7 @@ def test_a_federations_folder_is_no_local_run(federec, refused, tmp_path, catalo
     federec("federation", "prepare", run, "--catalogue", catalogue)
     assert f"federec federation up --resume {run}" in refused("train", "--resume", run)
     again = refused("federation", "prepare", run, "--catalogue", catalogue)
-    assert f"holds an unfinished run; continue it with: federec federation up --resume {run}" in again
+    assert f"holds an unfinished run (continue it with: federec federation up --resume {run})" in again
 
 
 def test_certificates_and_keys(federec, refused, tmp_path):

@@ -199,7 +199,7 @@ def test_resume_takes_no_other_options(refused, tmp_path, option):
 def test_a_place_that_is_taken(refused, federec, tmp_path, ratings):
     options = ("train", "popularity", "--data", ratings, "--out")
     federec(*options, tmp_path / "run")
-    assert "holds a finished run already; choose another --out" in refused(*options, tmp_path / "run")
+    assert "holds a finished run already; choose another folder" in refused(*options, tmp_path / "run")
     assert "exists and is not a run folder" in refused(*options, ratings)
     assert "ratings.csv/run: cannot be written (Not a directory)" in refused(*options, ratings / "run")
     assert "File name too long" in refused(*options, tmp_path / ("x" * 300))

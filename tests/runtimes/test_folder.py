@@ -98,7 +98,7 @@ def test_an_unfinished_run_says_how_to_go_on(unfinished, data):
 
 def test_a_folder_in_use_is_refused(tmp_path, unfinished, data):
     config = RunConfig.checked()
-    assert "unfinished run; continue it with" in refusal(RunFolder(unfinished).create, config)
+    assert "unfinished run (continue it with" in refusal(RunFolder(unfinished).create, config)
     fr.resume(unfinished, data)
     assert "finished run already" in refusal(RunFolder(unfinished).create, config)
     (tmp_path / "file").write_text("x")

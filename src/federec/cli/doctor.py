@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-_PACKAGES = ("torch", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "typer")
+_PACKAGES = ("torch", "numba", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "scipy", "typer")
 _EXTRAS = {"cryptography": "flower", "flwr": "flower", "matplotlib": "results", "optuna": "results"}
 """Packages that some commands need -> the extra that brings them."""
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import typer
 from typer import Argument, Option
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="A federation: devices and a server that learn together over a network, on Flower.",
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 
+COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 NETWORK = Option(
     None,
     metavar="KEY=VALUE",
@@ -39,7 +40,8 @@ NETWORK = Option(
 
 @app.command()
 def up(
-    devices: int = Option(5, help="How many devices share the users."),
+    context: typer.Context,
+    devices: int = Option(5, min=1, help="How many devices share the users."),
     data: str = Option("tastes", help="A named set or a file of interactions."),
     method: str = Option("pfedrec", help="Name of a method; see `federec methods`."),
     rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
@@ -66,6 +68,9 @@ def up(
     if auth and not tls:
         raise UserError("devices can only prove who they are over TLS; add --tls")
     if resume is not None:
+        given_too = {name for name in context.params if context.get_parameter_source(name) is COMMANDLINE}
+        if given_too - {"resume", "quiet"}:
+            raise UserError("--resume continues a federation as it was set up; leave out the other options")
         path = resume
         FederationSettings.read(path)
         if RunFolder(path).finished:
@@ -74,11 +79,13 @@ def up(
     else:
         given = {"method": method, "data": data, "protocol": protocol, "rounds": rounds, "seed": seed}
         config = _config(given, with_, set_)
-        settings = FederationSettings.checked(**{"expected": devices} | parse_settings(network or []))
+        settings = FederationSettings.checked(**{"expected": devices} | parse_settings(network or [], "--network"))
         path = out or free_folder(config)
         interactions = config.load()
-        if not 1 <= devices <= (users := interactions.n_users):
+        if devices > (users := interactions.n_users):
             raise UserError(f"--devices {devices}: '{data}' has {users:,} users, and a device hosts one or more")
+        if devices < settings.minimum:
+            raise UserError(f"--devices {devices}: a round needs {settings.minimum}; add devices, or lower minimum")
         prepare(path, config.model_copy(update=interactions.origin), settings, Catalogue.of(interactions))
         share_out(path, interactions, devices)
     try:
@@ -112,7 +119,7 @@ def prepare(
     from federec.runtimes.flower.settings import prepare as make
 
     config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_)
-    settings = FederationSettings.checked(**parse_settings(network or []))
+    settings = FederationSettings.checked(**parse_settings(network or [], "--network"))
     make(out, config, settings, Catalogue.read(catalogue))
     typer.echo(f"start or continue it with: flwr run {shlex.quote(str(out / 'app'))} SUPERLINK")
 
@@ -201,14 +208,15 @@ def progress(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
 def _log(event: dict[str, Any]) -> None:
     text = {
         "waiting": "round {round}: {devices} devices there, waiting for {wanted}",
-        "round": "round {round}/{rounds}  loss {loss}  valid hr@10 {hr@10:.4f}  {seconds:.1f} s",
+        "round": "round {round}/{rounds}  {loss}valid hr@10 {hr@10:.4f}  {seconds:.1f} s",
         "rejected": "round {round}: device {device} refused ({reason}: {detail})",
         "missing": "round {round}: device {device} did not answer in time",
         "again": "round {round}: {answered} devices answered, {minimum} are needed; once more",
         "catalogue": "{items} items now",
     }.get(event["event"])
     if text:
-        print(text.format(**event), file=sys.stderr, flush=True)
+        loss = "" if event.get("loss") is None else f"loss {event['loss']:.4g}  "
+        print(text.format(**event | {"loss": loss}), file=sys.stderr, flush=True)
 
 
 class Board:

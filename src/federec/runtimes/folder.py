@@ -88,12 +88,12 @@ class RunFolder:
         if self.path.is_dir() and all(file.suffix == ".part" for file in self.path.iterdir()):
             return
         if self.path.exists():
-            raise UserError(f"{self.path}: {self._holds()}; choose another --out")
+            raise UserError(f"{self.path}: {self._holds()}; choose another folder")
 
     def _holds(self) -> str:
         if self.finished:
             return "holds a finished run already"
-        return f"holds an unfinished run; {self._continue}" if self.started else "exists and is not a run folder"
+        return f"holds an unfinished run ({self._continue})" if self.started else "exists and is not a run folder"
 
     @property
     def started(self) -> bool:

@@ -53,7 +53,8 @@ def main(grid: Grid, context: Context) -> None:
     try:
         serve(grid, path, events)
     except BaseException as error:
-        events.say("failed", error=f"{type(error).__name__}: {error}")
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        events.say("failed", error=f"{kind}{error}")
         raise
 
 

@@ -139,6 +139,8 @@ class DeviceStore:
     def add(self, user: int, item: str, time: float | None = None, rating: float | None = None) -> None:
         """Record an interaction, now if no time is given; one that is there already is brought up to date."""
         code = self.catalogue.code(item)
+        if rating is not None and not math.isfinite(rating):
+            raise UserError(f"rating {rating} is not a finite number; leave it out where there is none")
         with self._vault.change():
             new = self.history(user).plus(
                 code, clock.time() if time is None else time, math.nan if rating is None else rating
