@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class UserError(Exception):
@@ -15,3 +19,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
     return f" - did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"
+
+
+def first_fault(error: ValidationError) -> tuple[str, str]:
+    """Of settings that were refused, the first as `key=value`, and why."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}={first['input']!r}", first["msg"].lower()

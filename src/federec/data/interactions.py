@@ -56,21 +56,13 @@ class Interactions:
 
     def user_code(self, label: object) -> int:
         """The code of a user's label (`42` and `"42"` are the same label)."""
-        return _code(self.user_ids, label, "user")
+        found = np.flatnonzero(self.user_ids.astype(str) == str(label))
+        if not len(found):
+            few = ", ".join(str(i) for i in self.user_ids[:5])
+            raise UserError(f"user '{label}' is not in this data set; its users are like {few}")
+        return int(found[0])
 
     def item_label(self, code: int) -> int | str:
         """An item's label as a plain Python value."""
         label = self.item_ids[code]
         return label if isinstance(label, str) else int(label)
-
-    def item_code(self, label: object) -> int:
-        """The code of an item's label."""
-        return _code(self.item_ids, label, "item")
-
-
-def _code(ids: Ids, label: object, what: str) -> int:
-    found = np.flatnonzero(ids.astype(str) == str(label))
-    if not len(found):
-        few = ", ".join(str(i) for i in ids[:5])
-        raise UserError(f"{what} '{label}' is not in this data set; its {what}s are like {few}")
-    return int(found[0])

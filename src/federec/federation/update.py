@@ -49,7 +49,6 @@ class Channel:
     n_items: int
     up_bytes: int = 0
     down_bytes: int = 0
-    devices: int = 0
 
     def send(self, update: Update, up: Tensor | None = None, down: Tensor | None = None) -> Update:
         """Carry a cohort's updates. `up` and `down` are the devices' bytes where their method knows better than this:
@@ -59,7 +58,6 @@ class Channel:
         sent, fetched = torch.stack([up.sum(), down.sum()]).tolist()
         self.up_bytes += int(sent)
         self.down_bytes += int(fetched)
-        self.devices += len(update)
         return update
 
     def sent(self, update: Update) -> Tensor:

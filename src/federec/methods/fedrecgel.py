@@ -23,7 +23,7 @@ from torch import Tensor
 
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import Param, Params, dot, hidden, mlp_params
-from federec.cohort.optim import Adam
+from federec.cohort.optim import server_adam, server_moments
 from federec.cohort.sharpness import sharpness_aware
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import Form, NeuralScore
@@ -110,12 +110,7 @@ class FedRecGEL(DeviceMethod):
         return cohort.outbox
 
     def server_start(self, shared: Params) -> Params:
-        moments = {name: Adam.moments(value[None]) for name, value in shared.items()}
-        return {f"{name}/{part}": value for name, parts in moments.items() for part, value in parts.items()}
+        return server_moments(shared)
 
     def server_step(self, shared: Params, mean: Params, memory: Params) -> Params:
-        new = {name: value.clone() for name, value in shared.items()}
-        for name, gradient in mean.items():
-            m, v, t = (memory[f"{name}/{part}"] for part in "mvt")
-            Adam().step_(new[name][None], gradient[None], m, v, t, self.server_lr)
-        return new
+        return server_adam(shared, mean, memory, self.server_lr)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from federec.errors import UserError, did_you_mean
+from federec.errors import UserError, did_you_mean, first_fault
 from federec.methods.base import Method
 from federec.methods.registry import method_class
 from federec.plugins.base import Plugin, plug
@@ -37,6 +37,5 @@ def build(name: str, plugins: Iterable[str] = (), settings: Mapping[str, Any] | 
     try:
         return cls.model_validate(settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"setting {place}={first['input']!r} of '{name}': {first['msg'].lower()}") from None
+        setting, why = first_fault(error)
+        raise UserError(f"setting {setting} of '{name}': {why}") from None

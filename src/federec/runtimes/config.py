@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_
 
 from federec.data.interactions import Interactions
 from federec.data.sets import load
-from federec.errors import UserError, did_you_mean
+from federec.errors import UserError, did_you_mean, first_fault
 from federec.evaluation.protocols import protocol
 from federec.files import read_bytes
 from federec.methods.base import Method, Settings
@@ -72,9 +72,7 @@ class RunConfig(Settings):
         try:
             config = RunConfig(**values)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise UserError(f"{place}={first['input']!r}: {first['msg'].lower()}") from None
+            raise UserError(": ".join(first_fault(error))) from None
         method = config.build()
         rounds = config.rounds or method.default_rounds
         return config.model_copy(

@@ -33,7 +33,8 @@ class Run:
     """A trained method with its figures."""
 
     config: RunConfig
-    result: dict[str, Any]
+    result: dict[str, Any] = field(repr=False)
+    """What `result.json` holds."""
     history: list[Line] = field(repr=False)
     """One record a round."""
     point: Checkpoint = field(repr=False)

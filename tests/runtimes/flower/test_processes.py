@@ -265,7 +265,9 @@ def test_under_secure_aggregation_the_server_process_receives_sums_alone(tmp_pat
     for number in range(3):
         store = DeviceStore.open(out / "devices" / f"device-{number}", Key.file(out / "secrets" / f"device-{number}"))
         secrets.learn(store, State.start(method, data.n_items, len(store.users), 4))
-        alone = learn(method, State.start(method, data.n_items, data.n_users, 4), devices, store.slots, 4, 1)
+        alone = learn(
+            method, State.start(method, data.n_items, data.n_users, 4), devices, torch.tensor(store.slots), 4, 1
+        )
         total = alone.mean.total["items"]
         secrets.vectors += [total.flatten().numpy(), (total / len(store.users)).flatten().numpy()]
     messages = recorded(out / "received")

@@ -54,7 +54,7 @@ class Secrets:
         from federec.federation.state import State
 
         self.labels += store.users
-        self.slots += store.slots.tolist()
+        self.slots += store.slots
         for user in range(len(store.users)):
             history = store.history(user)
             self.histories.append(history.items[np.argsort(history.times, kind="stable")].tolist())

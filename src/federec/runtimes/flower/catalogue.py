@@ -47,14 +47,10 @@ class Catalogue:
             raise UserError(f"no item is called '{label}'{self._near(label)}")
         return self.codes[label]
 
-    def title(self, code: int) -> str:
-        """Empty where there is none."""
-        return self.titles.get(self.labels[code], "")
-
-    def grown(self, labels: Iterable[str], titles: dict[str, str] | None = None) -> Catalogue:
+    def grown(self, labels: Iterable[str]) -> Catalogue:
         """With new items at the end; those already there stay where they are."""
         new = tuple(dict.fromkeys(label for label in labels if label not in self.codes))
-        return Catalogue(self.labels + new, self.titles | (titles or {}))
+        return Catalogue(self.labels + new, self.titles)
 
     def extends(self, other: Catalogue) -> bool:
         """Whether every code of `other` means the same item here."""

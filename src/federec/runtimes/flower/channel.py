@@ -65,8 +65,7 @@ def clipped(update: Update, most: float | None) -> Update:
     """Each device's whole update scaled down to a norm of at most `most`."""
     if most is None:
         return update
-    owner = torch.repeat_interleave(torch.arange(len(update)), update.counts)
-    square = torch.zeros(len(update))
+    owner, square = update.owner, torch.zeros(len(update))
     for rows in update.rows.values():
         square.index_add_(0, owner, rows.square().sum(1))
     for layer in update.layers.values():

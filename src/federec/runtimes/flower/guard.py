@@ -18,7 +18,7 @@ class Rejection:
     """Why an update is not taken in."""
 
     reason: str
-    """One of `REASONS`."""
+    """One of `REASONS`; of a reply that holds no update, `late` or `failed`."""
     detail: str
 
 

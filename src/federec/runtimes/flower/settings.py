@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from federec.cohort.layers import USERS
-from federec.errors import UserError, did_you_mean
+from federec.errors import UserError, did_you_mean, first_fault
 from federec.files import make_folder, read_bytes, write_atomic
 from federec.methods.base import DeviceMethod, Settings
 from federec.runtimes.config import RunConfig
@@ -101,9 +101,7 @@ class FederationSettings(Settings):
                 raise UserError(f"secure=true hides a device among others: set minimum to {_SECURE} or more")
             return settings
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise UserError(f"{place}={first['input']!r}: {first['msg'].lower()}") from None
+            raise UserError(": ".join(first_fault(error))) from None
 
     @staticmethod
     def read(path: Path) -> FederationSettings:
@@ -112,9 +110,7 @@ class FederationSettings(Settings):
         try:
             return FederationSettings.model_validate_json(read_bytes(path / FILE))
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise UserError(f"{path / FILE}: {place}: {first['msg'].lower()}") from None
+            raise UserError(f"{path / FILE}: {': '.join(first_fault(error))}") from None
 
     def write(self, path: Path) -> None:
         write_atomic(path / FILE, self.model_dump_json(indent=2) + "\n")

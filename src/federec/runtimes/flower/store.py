@@ -30,8 +30,6 @@ from federec.runtimes.flower.keys import Key
 from federec.runtimes.flower.vault import Lock, Vault, lock_of
 
 if TYPE_CHECKING:  # torch takes a second to load, and only learning and recommending need it
-    from torch import Tensor
-
     from federec.cohort.draw import Devices
     from federec.federation.state import State
     from federec.runtimes.config import RunConfig
@@ -75,7 +73,8 @@ class DeviceStore:
         self.catalogue = Catalogue.parse(self._vault.need("catalogue"))
         users = json.loads(self._vault.need("users"))
         self.users: list[str] = [label for label, _ in users]
-        self._slots: list[int] = [slot for _, slot in users]
+        self.slots: list[int] = [slot for _, slot in users]
+        """Each user's number in the federation's random streams."""
         self.secret = self._vault.need("secret")
         """Random bytes of this device's own, for what nobody else may foresee: decoys, noise."""
         self._read: list[int] = []
@@ -113,13 +112,6 @@ class DeviceStore:
         self._vault.close()
 
     # What users did
-
-    @property
-    def slots(self) -> Tensor:
-        """[C] each user's number in the federation's random streams."""
-        import torch
-
-        return torch.tensor(self._slots)
 
     def user(self, label: str | None = None) -> int:
         """The local number of a user; where there is only one it need not be said which."""
@@ -182,7 +174,7 @@ class DeviceStore:
 
     def split(self, seed: int) -> Split:
         """What the users train on and what is held out, as in a local run with the same seed."""
-        return hold_out(self.interactions(), seed, np.array(self._slots, np.int64))
+        return hold_out(self.interactions(), seed, np.array(self.slots, np.int64))
 
     def devices(self, seed: int, close_held_out: bool = False) -> Devices:
         """The hosted users as a cohort sees them, numbered 0..C-1."""
