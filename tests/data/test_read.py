@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from federec.data import cells
+from federec.data import cells, table
 from federec.data.columns import parse_columns, recognise
 from federec.data.read import read_file
 from federec.errors import UserError
@@ -51,6 +51,14 @@ def test_separators(tmp_path, separator, header):
     assert data.times.tolist() == [100, 90]
     assert data.ratings.tolist() == [3.5, 4]
     assert (data.name, data.source_rows, data.merged) == ("log.csv", 2, 0)
+
+
+def test_text_is_cut_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "_BLOCK_CHARACTERS", 8)
+    data = read(tmp_path, "user,item,rating\n1,10,4\n2,11,3.5\n3,012,\n1,13,5\n\n")
+    assert pairs(data) == [(1, "10"), (2, "11"), (3, "012"), (1, "13")]
+    assert data.ratings.tolist() == pytest.approx([4, 3.5, math.nan, 5], nan_ok=True)
+    assert message(tmp_path, "user,item\n1,10\n2,11\n3\n").startswith(", line 4: too few fields")
 
 
 identifiers = st.one_of(

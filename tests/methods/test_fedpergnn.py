@@ -118,8 +118,7 @@ def test_ratings_are_learned_where_there_are_some(random_split):
     with pytest.raises(UserError, match="no ratings"):
         method.check(Devices.of(split, False))
     ratings = np.arange(len(split.data)).astype(np.float32)
-    rated = replace(split, data=replace(split.data, ratings=ratings))
-    devices = Devices.of(rated, False)
+    devices = Devices.of(leave_one_out(replace(split.data, ratings=ratings)), False)
     method.check(devices)
     for user in range(8):
         history = devices.history(torch.tensor([user]))

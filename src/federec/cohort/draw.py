@@ -16,7 +16,7 @@ from torch import Tensor
 from federec import streams
 from federec.data.split import Split
 
-_USERS = 1 << 13  # looked at together
+_USERS = 1 << 10  # looked at together
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Devices:
         def tensor(array: np.ndarray) -> Tensor:
             return torch.from_numpy(array).to(device)
 
-        ratings = None if split.data.ratings is None else tensor(_ratings(split))
+        ratings = None if split.ratings is None else tensor(split.ratings)
         history = tensor(split.ptr), tensor(split.train)
         numbers = None if split.numbers is None else tensor(split.numbers)
         return Devices(split.data.n_items, *history, tensor(closed_ptr), tensor(gaps), ratings, numbers)
@@ -145,17 +145,6 @@ class Samples:
             key = key.sort(dim=1).values
         order: Tensor = key.bitwise_and_(0x7FFF_FFFF).clamp_(max=len(position) - 1)
         return order
-
-
-def _ratings(split: Split) -> np.ndarray:
-    """Ratings in the order of `split.train`."""
-    data = split.data
-    assert data.ratings is not None
-    key = data.users.astype(np.int64) * data.n_items + data.items
-    order = np.argsort(key, kind="stable")
-    users = np.repeat(np.arange(data.n_users), np.diff(split.ptr))
-    ratings: np.ndarray = data.ratings[order][np.searchsorted(key[order], users * data.n_items + split.train)]
-    return np.ascontiguousarray(ratings, np.float32)
 
 
 def _ragged(ptr: Tensor, values: Tensor, rows: Tensor, fill: int) -> Tensor:

@@ -48,7 +48,7 @@ def prepare(rows: Rows, name: str, sha256: str = "", min_interactions: int = 0, 
     users, user_ids = _code(rows.users, rows.user_ids)
     items, item_ids = _code(rows.items, rows.item_ids)
     coded = replace(rows, users=users, items=items)
-    kept = coded.where(_one_row_per_pair(coded))
+    kept = coded.where(_one_row_per_pair(coded)) if _repeats(coded) else coded
     return Interactions(
         name=name,
         users=kept.users.astype(np.int32),
@@ -97,9 +97,24 @@ def _code(codes: NDArray[np.integer[Any]], ids: Ids) -> tuple[NDArray[np.integer
     return new[codes], ids[order]
 
 
+def _pairs(rows: Rows) -> NDArray[np.int64]:
+    """A number for each row's (user, item) pair."""
+    pairs = rows.users.astype(np.int64)
+    pairs *= int(rows.items.max()) + 1
+    pairs += rows.items
+    return pairs
+
+
+def _repeats(rows: Rows) -> bool:
+    """Whether some pair has several rows. Where none has, as in most data, there is nothing to sort by time."""
+    pairs = _pairs(rows)
+    pairs.sort()
+    return bool((pairs[1:] == pairs[:-1]).any())
+
+
 def _one_row_per_pair(rows: Rows) -> NDArray[np.int64]:
     """Of each (user, item) pair the newest row; among equal times, or without times, the first."""
-    pairs = rows.users.astype(np.int64) * (int(rows.items.max()) + 1) + rows.items
+    pairs = _pairs(rows)
     newest_first = (pairs,) if rows.times is None else (-rows.times, pairs)
     order = np.lexsort(newest_first)
     starts = np.diff(pairs[order], prepend=-1) != 0

@@ -14,7 +14,7 @@ from federec.errors import UserError
 NEEDED = 3
 """Distinct items a user needs to be evaluated: one each for training, validation and test."""
 
-_USERS, _ROWS = 1 << 13, 1 << 20  # looked at together
+_USERS, _ROWS = 1 << 10, 1 << 20  # looked at together
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Split:
     """[n_users] item code; -1 where the user is not evaluated."""
     test: NDArray[np.int32]
     """[n_users] item code; -1 where the user is not evaluated."""
+    ratings: NDArray[np.float32] | None = None
+    """Of the training items, where the data has them."""
     numbers: NDArray[np.int64] | None = None
     """[n_users] numbers of the users in the random streams, where these are not their codes."""
 
@@ -86,10 +88,10 @@ def hold_out(data: Interactions, seed: int = 0, numbers: NDArray[np.int64] | Non
     function of (seed, user, item); `numbers` are the users' in the random streams, where their codes are not.
     A user with fewer than three items trains but is not evaluated.
     """
-    users, items = data.users, data.items
+    users, items, ratings = data.users, data.items, data.ratings
     if not _in_order(data):
         order = _oldest_first(data, seed, numbers)
-        users, items = users[order], items[order]
+        users, items, ratings = users[order], items[order], None if ratings is None else ratings[order]
     ptr = np.searchsorted(users, np.arange(data.n_users + 1, dtype=users.dtype))
     counts = np.diff(ptr)
     held = np.flatnonzero(counts >= NEEDED)
@@ -99,7 +101,8 @@ def hold_out(data: Interactions, seed: int = 0, numbers: NDArray[np.int64] | Non
     test[held], valid[held] = items[last], items[last - 1]
     trains = np.ones(len(items), bool)
     trains[last] = trains[last - 1] = False
-    return Split(data, _offsets(counts - 2 * (counts >= NEEDED)), items[trains], valid, test, numbers)
+    offsets = _offsets(counts - 2 * (counts >= NEEDED))
+    return Split(data, offsets, items[trains], valid, test, None if ratings is None else ratings[trains], numbers)
 
 
 def _in_order(data: Interactions) -> bool:

@@ -1,7 +1,8 @@
 """From a file's bytes to its columns: compression, encoding, separator, header, quotes.
 
-Polars cuts plain text, all of it into strings. Where there are quotes, or a record does not fit, Python's own
-`csv` goes through the records, slower: it alone says what a quote means and on which line a record starts.
+Polars cuts plain text into strings, block by block, so that what it needs on the way stays small. Where there are
+quotes, or a record does not fit, Python's own `csv` goes through the records, slower: it alone says what a quote means
+and on which line a record starts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SEPARATORS = {"\t": "tab", "::": "'::'", ",": "comma", ";": "semicolon", " ": "space"}
 _SAMPLE_CHARACTERS, _SAMPLE_RECORDS = 1 << 16, 20
+_BLOCK_CHARACTERS = 1 << 18  # cut at a time
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,7 @@ def _text(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
     has_header = _has_header(layout.sample, path, columns)
     names = layout.sample[0]
     chosen = choose(names, has_header, columns, f"{path}, line 1")
-    frame = _frame(text, layout, path)
-    if has_header:
-        frame = frame[1:]
+    frame = _frame(text, layout, has_header, path)
     if not frame.height:
         raise UserError(f"{path}: has a header but no rows; add some")
 
@@ -117,12 +117,12 @@ def _text(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
 
 
 def _decode(raw: bytes, path: str) -> str:
-    """UTF-8 text with `\\n` line ends."""
+    """UTF-8 text with `\\n` between lines."""
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     if b"\r" in raw:
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
-        text, bad = raw.decode(), raw.find(b"\0")  # a zero byte is valid UTF-8, but never text
+        text, bad = raw.decode().rstrip("\n"), raw.find(b"\0")  # a zero byte is valid UTF-8, but never text
     except UnicodeDecodeError as error:
         text, bad = "", error.start
     if bad >= 0:
@@ -199,18 +199,20 @@ def _records(text: str, separator: str, quoted: bool, strict: bool = True) -> It
             raise _BadQuotes(start) from None
 
 
-def _frame(text: str, layout: _Layout, path: str) -> pl.DataFrame:
-    """All fields as strings; stops at the first record that does not fit."""
+def _frame(text: str, layout: _Layout, has_header: bool, path: str) -> pl.DataFrame:
+    """All fields of the rows below the header; stops at the first record that does not fit."""
     body = text.strip("\n")
     if not layout.quoted and "\n\n" not in body:
-        frame = _cut(body, layout.separator, "\n", layout.width)
+        start = (body.find("\n") + 1 or len(body)) if has_header else 0
+        frame = _cut(body, start, layout.separator, "\n", layout.width)
         if frame is not None:
             return frame
     # Quotes, blank lines or a fault: `csv` cuts the records, and characters of no other use mark the cuts.
     field_end, record_end = _unused(text, 2)
     rewritten = io.StringIO()
+    records = _records(text, layout.separator, layout.quoted)
     try:
-        for line, fields in _records(text, layout.separator, layout.quoted):
+        for line, fields in islice(records, int(has_header), None):
             if len(fields) != layout.width:
                 raise UserError(_uneven(f"{path}, line {line}", fields, layout))
             rewritten.write(field_end.join(fields) + record_end)
@@ -218,27 +220,32 @@ def _frame(text: str, layout: _Layout, path: str) -> pl.DataFrame:
         raise UserError(
             f"{path}, line {bad.line}: a field's double quotes do not match; close or double them"
         ) from None
-    frame = _cut(rewritten.getvalue().removesuffix(record_end), field_end, record_end, layout.width)
+    frame = _cut(rewritten.getvalue(), 0, field_end, record_end, layout.width)
     if frame is None:
         raise UserError(f"{path}: cannot be cut into fields; write it as plain CSV")
     return frame
 
 
-def _cut(body: str, separator: str, end: str, width: int) -> pl.DataFrame | None:
+def _cut(body: str, start: int, separator: str, end: str, width: int) -> pl.DataFrame | None:
     """The fields of text without quotes, or None where not every record has `width` of them."""
     import polars as pl
 
-    if len(separator) > 1:  # Polars knows separators of one byte only
-        (single,) = _unused(body, 1)
-        body, separator = body.replace(separator, single), single
-    raw = body.encode()
+    single = separator if len(separator) == 1 else _unused(body, 1)[0]  # Polars knows no others
     schema = {str(i): pl.String for i in range(width)}
-    try:
-        frame = pl.read_csv(raw, has_header=False, separator=separator, eol_char=end, quote_char=None, schema=schema)
-    except pl.exceptions.PolarsError:
-        return None
-    # Polars fills up a record that is too short, and forgives a separator at its end.
-    return frame if raw.count(separator.encode()) == frame.height * (width - 1) else None
+    frames = []
+    while start < len(body):
+        stop = body.find(end, start + _BLOCK_CHARACTERS) + 1 or len(body)
+        raw = body[start:stop].replace(separator, single).removesuffix(end).encode()
+        start = stop
+        try:
+            frame = pl.read_csv(raw, has_header=False, separator=single, eol_char=end, quote_char=None, schema=schema)
+        except pl.exceptions.PolarsError:
+            return None
+        # Polars fills up a record that is too short, and forgives a separator at its end.
+        if raw.count(single.encode()) != frame.height * (width - 1):
+            return None
+        frames.append(frame.select(cells.compact(column) for column in frame))
+    return pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame(schema=schema)
 
 
 def _unused(text: str, count: int) -> list[str]:
