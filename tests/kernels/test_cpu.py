@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -9,8 +10,28 @@ from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
 from federec.kernels import cpu
 from federec.kernels.additive import additive_round
-from federec.kernels.cpu import DIGIT, bits, draw, shuffled, sources
+from federec.kernels.cpu import DIGIT, bits, draw, exp, shuffled, sources
 from federec.kernels.linear import linear_round, linear_scores
+
+
+@numba.njit
+def all_bits(keys, draws):
+    return [bits(key, draw) for key, draw in zip(keys, draws)]  # noqa: B905
+
+
+@numba.njit
+def drawn(*args):
+    return draw(*args)
+
+
+@numba.njit
+def order(*args):
+    shuffled(*args)
+
+
+@numba.njit
+def exps(x):
+    return [exp(each) for each in x]
 
 
 def test_compiled_code_is_kept_until_any_source_of_the_kernels_changes(tmp_path):
@@ -26,9 +47,7 @@ def test_compiled_code_is_kept_until_any_source_of_the_kernels_changes(tmp_path)
 def test_bits_are_those_of_the_streams():
     keys, draws = np.array([0, 1, -5, 2**62], np.int64), np.array([0, 3, 2**40 + 7, 2**41], np.int64)
     expected = streams.bits(keys, draws).view(np.uint64)
-    assert [int(bits(np.uint64(k), np.uint64(d))) for k, d in zip(keys.view(np.uint64), draws, strict=True)] == [
-        int(x) for x in expected
-    ]
+    assert list(all_bits(keys.view(np.uint64), draws.view(np.uint64))) == expected.tolist()
 
 
 @pytest.mark.parametrize("n_items", [40, 3000], ids=["listed", "bisected"])
@@ -42,10 +61,25 @@ def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, n
         items, room = np.zeros(500, np.int32), np.zeros(n_items, np.int32)
         gaps = devices.gaps[devices.closed_ptr[user] : devices.closed_ptr[user + 1]].numpy()
         positives = devices.train[devices.ptr[user] : devices.ptr[user + 1]].numpy()
-        count = draw(positives, gaps, n_items, key, 4, items, room)
+        count = drawn(positives, gaps, n_items, key, 4, items, room)
         assert count == int(samples.counts[row])
         assert items[:count].tolist() == samples.items[row, :count].tolist()
-        for epoch, order in zip((0, 3), orders, strict=True):
+        for epoch, expected in zip((0, 3), orders, strict=True):
             parts = [np.zeros(500, np.int32) for _ in range(4)]
-            shuffled(key, epoch, count, *parts, np.zeros(1 << DIGIT, np.int32))
-            assert parts[0][:count].tolist() == order[row, :count].tolist()
+            order(key, epoch, count, *parts, np.zeros(1 << DIGIT, np.int32))
+            assert parts[0][:count].tolist() == expected[row, :count].tolist()
+
+
+def test_many_samples_are_shuffled_by_key_and_equal_keys_by_position():
+    count, key = 100_000, np.array([7], np.int64)
+    keys = (streams.bits(key, streams.SHUFFLE + np.arange(count)) >> 33) & 0x7FFF_FFFF
+    assert len(np.unique(keys)) < count
+    parts = [np.zeros(count, np.int32) for _ in range(4)]
+    order(key.view(np.uint64)[0], 0, count, *parts, np.zeros(1 << DIGIT, np.int32))
+    assert (parts[0] == np.argsort(keys, kind="stable")).all()
+
+
+def test_exp():
+    x = -np.geomspace(1e-6, 86, 10_000).astype(np.float32)
+    assert np.allclose(exps(x), np.exp(x.astype(np.float64)), rtol=5e-6, atol=1e-7)
+    assert exps(np.array([0, -200, -np.inf], np.float32)) == pytest.approx([1, 0, 0])

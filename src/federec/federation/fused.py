@@ -16,8 +16,8 @@ from federec.federation.fused_base import Facts, Floats, FusedRound, Share, hist
 from federec.federation.fused_neural import NeuralRound, neural_scores
 from federec.federation.state import State
 from federec.kernels import plgc
-from federec.kernels.additive import additive_round, additive_scores
-from federec.kernels.linear import Plan, linear_round, linear_scores
+from federec.kernels.additive import additive_room, additive_round, additive_scores
+from federec.kernels.linear import Plan, linear_room, linear_round, linear_scores
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, Form, LinearScore, Mixing, NeuralScore
@@ -51,10 +51,16 @@ class LinearRound(FusedRound):
         )
         if form.own:
             self.reserve(self.state.stores[form.table], share.users)
+        samples, mixing = self.most(share.users), mixing_of(self.state, form.mixing)
         rows, weights = rows_of(self.state, form), private(self.state, form)
-        mixing = mixing_of(self.state, form.mixing)
-        facts = plan, mixing, histories(devices), quantiles().numpy(), *rows, weights
-        on_threads(self.threads, lambda t: linear_round(t, self.threads, *facts, *share, self.total[t], self.loss[t]))
+        facts = histories(devices), quantiles().numpy(), *rows, weights, *share
+
+        def play(t: int) -> None:
+            room = linear_room(devices.n_items, samples, self.total.shape[2], method.batch)
+            mix = plgc.make_mix(mixing, len(room.table), self.total.shape[2])
+            linear_round(t, self.threads, plan, room, mix, *facts, self.total[t], self.loss[t])
+
+        on_threads(self.threads, play)
 
     def change(self) -> Params:
         return {} if self.form.own else {self.form.table: torch.from_numpy(self.total.sum(0))}
@@ -81,13 +87,17 @@ class AdditiveRound(FusedRound):
         form, method, devices = self.form, self.method, self.devices
         if form.own:
             self.reserve(self.state.stores[form.own], share.users)
-        tables, mixing = additive(self.state, form), mixing_of(self.state, form.mixing)
-        facts = tables, mixing, histories(devices), method.negatives, method.batch, method.epochs
+        samples, mixing = self.most(share.users), mixing_of(self.state, form.mixing)
+        tables, facts = additive(self.state, form), (method.negatives, method.batch, method.epochs, self.facts)
         users = share.users, share.keys, share.sent
-        on_threads(
-            self.threads,
-            lambda t: additive_round(t, self.threads, *facts, self.facts, *users, self.total[t], self.loss[t]),
-        )
+
+        def play(t: int) -> None:
+            room = additive_room(devices.n_items, samples, self.total.shape[2])
+            mix = plgc.make_mix(mixing, min(samples, devices.n_items), self.total.shape[2])
+            whose = histories(devices), *facts, *users
+            additive_round(t, self.threads, tables, room, mix, *whose, self.total[t], self.loss[t])
+
+        on_threads(self.threads, play)
 
     def change(self) -> Params:
         return {self.form.common: torch.from_numpy(self.total.sum(0))} if self.form.common else {}

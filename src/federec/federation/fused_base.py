@@ -66,7 +66,7 @@ class FusedRound:
         share = Share(
             users[order].numpy(),
             streams.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
-            ask[order].int().numpy(),
+            ask.int()[order].numpy(),
             np.zeros((0, 0), np.float32) if judges is None else judges[order].numpy(),
             np.zeros(ask.shape, np.float32),
             np.zeros((len(users), 3 + len(self.layers)), np.int64),
@@ -81,6 +81,10 @@ class FusedRound:
     def learn(self, share: Share) -> None:
         """Run the kernel."""
         raise NotImplementedError(f"{type(self).__name__}.learn")
+
+    def most(self, users: Integers) -> int:
+        """The most samples that one of these users draws. The longest comes first."""
+        return int(self.devices.lengths(torch.from_numpy(users[:1]), self.method.negatives).sum())
 
     def reserve(self, store: RowStore, users: Integers) -> None:
         """Room in a store for all rows that the users will touch."""
@@ -112,6 +116,8 @@ class FusedRound:
 
 def on_threads(count: int, kernel: Callable[[int], None]) -> None:
     """Call a kernel, which lets go of Python's lock, once in each of so many threads, with the thread's number."""
+    if count == 1:
+        return kernel(0)
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(kernel, range(count)))
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from federec.kernels.cpu import DIGIT, distinct, draw, jit, kernel, longest, send, shuffled
+from federec.kernels.cpu import DIGIT, distinct, draw, jit, kernel, send, shuffled
 from federec.kernels.pages import keep, recall
-from federec.kernels.plgc import begin, end, make_mix, redundancy, weigh
+from federec.kernels.plgc import begin, end, redundancy, weigh
 
 LR, COMMON_LR, OWN_LR, AWAY, SMALL, SQUARED, WEIGHT_DECAY, STEP_DECAY, TOLERANCE, RHO, COMMON_RHO = range(11)
 """Places in `facts`: steps of u and b, of c and of d at the start of the round; weights of the two regularisers, and
@@ -236,38 +236,36 @@ def _device(
     _fold(d, scale, 1)
 
 
+def additive_room(n_items: int, samples: int, dim: int) -> tuple[Any, ...]:
+    """Room for any device with at most so many samples."""
+    rows = min(samples, n_items)
+    sorting = (*(np.empty(samples, np.int32) for _ in range(4)), np.empty(1 << DIGIT, np.int32))
+    batch = np.empty(rows, np.int32), np.empty(rows, np.int32), np.full(rows, -1, np.int32)
+    return (
+        np.full(n_items, -1, np.int32),
+        np.empty(n_items, np.int32),
+        np.empty(rows, np.int32),
+        np.empty(rows, np.bool_),
+        np.empty(samples, np.int32),
+        np.empty(samples, np.int32),
+        np.empty((rows, dim), np.float32),
+        np.zeros((rows, dim), np.float32),
+        np.empty(1, np.float32),
+        (*(np.empty(size, np.float32) for size in (2, dim, dim)), *batch, *sorting, np.empty(samples, np.int32)),
+    )
+
+
 @kernel
 def additive_round(
-    first: int, every: int, tables: Any, mixing: Any, histories: Any, negatives: int, batch: int, epochs: int,
+    first: int, every: int, tables: Any, room: Any, mix: Any, histories: Any, negatives: int, batch: int, epochs: int,
     facts: Any, users: Any, keys: Any, sent: Any, total: Any, loss: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's share of `users`: the first and `every` so many after it. Private weights and rows step
     in place, changes of shared rows are summed into `total` [M, d]. Own rows lie as in `cohort.store`, with room for
-    all that a device will touch; without `keeps` there are none, and d is 0. `mixing`: see `kernels.plgc`; None:
-    without."""
+    all that a device will touch; without `keeps` there are none, and d is 0. `mix`: see `kernels.plgc`, or None."""
     shared, start, store, keeps, weights, biases = tables
-    n_items, dim = start.shape
-    samples = longest(histories, users, negatives)
-    most = min(samples, n_items)
-    slot_of = np.full(n_items, -1, np.int32)
-    open_items, ids, positive = np.empty(n_items, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
-    items, slots = np.empty(samples, np.int32), np.empty(samples, np.int32)
-    c, d, b = np.empty((most, dim), np.float32), np.zeros((most, dim), np.float32), np.empty(1, np.float32)
-    room = (
-        np.empty(2, np.float32),
-        np.empty(dim, np.float32),
-        np.empty(dim, np.float32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.full(most, -1, np.int32),
-        np.empty(samples, np.int32),
-        np.empty(samples, np.int32),
-        np.empty(samples, np.int32),
-        np.empty(samples, np.int32),
-        np.empty(1 << DIGIT, np.int32),
-        np.empty(samples, np.int32),
-    )
-    mix = make_mix(mixing, most, dim)
+    n_items = len(start)
+    slot_of, open_items, ids, positive, items, slots, c, d, b, more = room
     for index in range(first, len(users), every):
         user = users[index]
         positives = histories.train[histories.ptr[user] : histories.ptr[user + 1]]
@@ -291,7 +289,7 @@ def additive_round(
         b[0] = biases[user]
         begin(mix, user, c[:rows])
         own = (c[:rows], d[:rows], mix, weights[user], b)
-        _device(*own, slots[:count], positive, keys[index], batch, epochs, facts, loss, room)
+        _device(*own, slots[:count], positive, keys[index], batch, epochs, facts, loss, more)
         end(mix, user)
         biases[user] = b[0]
         send(ids, c[:rows], shared, total, sent[index])

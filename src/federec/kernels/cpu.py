@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,10 @@ import numpy as np
 
 from federec import streams
 
-jit: Any = numba.njit(fastmath=True, nogil=True, error_model="numpy")
+_OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+jit: Any = numba.njit(**_OPTIONS | {"no_cpython_wrapper": True})
+"""A piece of kernels, which Python does not call: without a way in for it, compilation takes less time and memory."""
 
 
 def sources(folder: Path) -> str:
@@ -28,7 +32,7 @@ _SOURCES = sources(Path(__file__).parent)
 def kernel(function: Any) -> Any:
     """Compiled code that is kept on disk. Numba would keep it until the kernel's own file changes; but pieces from
     other files are compiled into it, and two kernels with unlike versions of one piece do not go together."""
-    compiled: Any = numba.njit(fastmath=True, nogil=True, error_model="numpy", cache=True)(function)
+    compiled: Any = numba.njit(**_OPTIONS, cache=True)(function)
     compiled._cache._cache_file._source_stamp = _SOURCES
     return compiled
 
@@ -40,8 +44,8 @@ _NEGATIVES = np.uint64(streams.NEGATIVES)
 _SHUFFLE = np.uint64(streams.SHUFFLE)
 _LAPLACE = np.uint64(streams.LAPLACE)
 
-DIGIT = 11
-"""Bits that one pass of the radix sort looks at; three passes cover the 31-bit keys."""
+DIGIT = 12
+"""The most first bits of a random key by which samples are sorted into bins."""
 
 
 class Histories(NamedTuple):
@@ -54,21 +58,25 @@ class Histories(NamedTuple):
 
 
 @jit
-def longest(histories: Any, users: Any, negatives: int) -> Any:
-    """The most samples that one of the users draws."""
-    most = np.int64(0)
-    for user in users:
-        most = max(most, (histories.ptr[user + 1] - histories.ptr[user]) * (1 + negatives))
-    return most
-
-
-@jit
 def bits(key: Any, draw: Any) -> Any:
     """`streams.bits`, for one draw."""
     z = draw * _GOLDEN + key
     z = (z ^ (z >> np.uint64(30))) * _FIRST
     z = (z ^ (z >> np.uint64(27))) * _SECOND
     return z ^ (z >> np.uint64(31))
+
+
+@jit
+def exp(x: Any) -> Any:
+    """e^x of x <= 0, as 2^n 2^f with a polynomial for 2^f; relative error 2e-7 at -1, 4e-6 at -86. A call of `math.exp`
+    would keep the compiler from taking many x at once."""
+    y = max(x, np.float32(-87.0)) * np.float32(1.4426950408889634)
+    n = np.float32(math.floor(y + np.float32(0.5)))
+    f, power = y - n, np.int32((np.int32(n) + 127) << 23).view(np.float32)
+    p = np.float32(1.5403530e-4) * f + np.float32(1.3333558e-3)
+    p = (p * f + np.float32(9.6181291e-3)) * f + np.float32(5.5504109e-2)
+    p = (p * f + np.float32(2.4022651e-1)) * f + np.float32(6.9314718e-1)
+    return (p * f + np.float32(1.0)) * power
 
 
 @jit
@@ -100,47 +108,55 @@ def draw(positives: Any, gaps: Any, n_items: int, key: Any, negatives: int, item
     """Each positive followed by its negatives, into `items`; returns how many samples."""
     n_open = n_items - len(gaps)
     each = negatives if n_open > 0 else 0
-    count, slot = 0, np.uint64(0)
-    listed = each * len(positives) * 8 > n_items  # listing all open items once costs less than bisecting for each
+    ranks = items[len(positives) : (1 + each) * len(positives)]  # read before what is written comes that far
+    for slot in range(len(ranks)):
+        random = bits(key, _NEGATIVES + np.uint64(slot)) >> np.uint64(32)
+        ranks[slot] = np.int32((random * np.uint64(n_open)) >> np.uint64(32))
+    listed = len(ranks) * 24 > n_items  # listing all open items once costs less than bisecting for each
     if listed:
         list_open(gaps, n_items, open_items)
+    count, slot = 0, 0
     for positive in positives:
         items[count] = positive
         count += 1
         for _ in range(each):
-            rank = ((bits(key, _NEGATIVES + slot) >> np.uint64(32)) * np.uint64(n_open)) >> np.uint64(32)
-            items[count] = open_items[rank] if listed else open_item(gaps, np.int64(rank))
-            slot += np.uint64(1)
+            items[count] = open_items[ranks[slot]] if listed else open_item(gaps, ranks[slot])
+            slot += 1
             count += 1
     return count
 
 
 @jit
 def shuffled(key: Any, epoch: int, count: int, order: Any, keys: Any, spare: Any, spare_keys: Any, bins: Any) -> None:
-    """Positions 0..count-1 by random key, ties by position (`Samples.order`): a stable radix sort."""
+    """Positions 0..count-1 by random key, ties by position (`Samples.order`). Keys are spread evenly: their first bits
+    say nearly where each belongs, and insertion puts the few right that share them."""
     base = _SHUFFLE + (np.uint64(epoch) << np.uint64(32))
+    digits = 0
+    while digits < DIGIT and (1 << digits) < 2 * count:
+        digits += 1
+    shift, starts = 31 - digits, bins[: 1 << digits]
+    starts.fill(0)
     for position in range(count):
         keys[position] = np.int32(bits(key, base + np.uint64(position)) >> np.uint64(33))
-        order[position] = position
-    mask = np.int32((1 << DIGIT) - 1)
-    for shift in range(0, 33, DIGIT):
-        bins.fill(0)
-        for position in range(count):
-            bins[(keys[position] >> shift) & mask] += 1
-        total = 0
-        for digit in range(len(bins)):
-            here = bins[digit]
-            bins[digit] = total
-            total += here
-        for position in range(count):
-            digit = (keys[position] >> shift) & mask
-            to = bins[digit]
-            bins[digit] = to + 1
-            spare[to] = order[position]
-            spare_keys[to] = keys[position]
-        for position in range(count):
-            order[position] = spare[position]
-            keys[position] = spare_keys[position]
+    for position in range(count):
+        starts[keys[position] >> shift] += 1
+    total = 0
+    for digit in range(len(starts)):
+        here = starts[digit]
+        starts[digit] = total
+        total += here
+    for position in range(count):
+        digit = keys[position] >> shift
+        to = starts[digit]
+        starts[digit] = to + 1
+        spare[to] = position
+        spare_keys[to] = keys[position]
+    for position in range(count):
+        to, own = position, spare_keys[position]
+        while to > 0 and keys[to - 1] > own:
+            keys[to], order[to] = keys[to - 1], order[to - 1]
+            to -= 1
+        keys[to], order[to] = own, spare[position]
 
 
 @jit

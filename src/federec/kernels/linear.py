@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import DIGIT, draw, jit, kernel, laplace, longest, send, shuffled
+from federec.kernels.cpu import DIGIT, draw, exp, jit, kernel, laplace, send, shuffled
 from federec.kernels.pages import keep, recall
-from federec.kernels.plgc import begin, blend, end, make_mix, step_mixed
+from federec.kernels.plgc import begin, blend, end, step_mixed
 
-_FIRST, _STILL = np.int64(0), np.float32(0.0)  # typed: a plain 0 would have functions compiled for it alone
+_STILL = np.float32(0.0)
+_FACTORS = 1000  # of at most 2 each, whose product a float64 holds
 
 
 class Plan(NamedTuple):
@@ -72,18 +73,16 @@ class Room(NamedTuple):
     """[rows] what a batch does to each row, zero between uses."""
 
 
-@jit
-def make_room(n_items: int, samples: int, dim: int, batch: int) -> Any:
+def linear_room(n_items: int, samples: int, dim: int, batch: int) -> Room:
     """Room for any device with at most so many samples."""
     rows = min(samples, n_items)
-    order = np.empty(samples, np.int32)
     return Room(
         np.full(n_items, -1, np.int32),
         np.empty(n_items, np.int32),
-        np.empty(rows, np.int32),
+        np.empty(rows + 1, np.int32),
         np.empty((rows, dim), np.float32),
         np.empty(samples, np.int32),
-        (order, np.empty_like(order), np.empty_like(order), np.empty_like(order), np.empty(1 << DIGIT, np.int32)),
+        (*(np.empty(samples, np.int32) for _ in range(4)), np.empty(1 << DIGIT, np.int32)),
         np.empty(samples, np.int32),
         np.empty(samples, np.float32),
         np.empty(dim + 1, np.float32),
@@ -111,29 +110,41 @@ def _logits(table: Any, slots: Any, w: Any, out: Any) -> None:
 
 @jit
 def _errors(z: Any, sides: Any, out: Any) -> Any:
-    """(sigma(z) - y) / n into `out`; returns the mean cross-entropy. With side s = 1 - 2 y the error is s sigma(s z),
-    and sigma(-s z) the probability of the label: these are multiplied and the logarithm taken now and then."""
-    n = len(z)
-    one, share, total, product = np.float32(1.0), np.float32(1.0 / n), 0.0, 1.0
-    for i in range(n):
+    """(sigma(z) - y) / n into `out`; returns the mean cross-entropy."""
+    total = 0.0
+    for first in range(0, len(z), _FACTORS):
+        part = slice(first, first + _FACTORS)
+        total += _miss(z[part], sides[part], np.float32(1.0 / len(z)), out[part])
+    return total / len(z)
+
+
+@jit
+def _miss(z: Any, sides: Any, share: Any, out: Any) -> Any:
+    """A share of sigma(z) - y into `out`; returns the sum of cross-entropies. With side s = 1 - 2 y the error is
+    s sigma(s z), the cross-entropy max(s z, 0) + log(1 + exp(-|s z|)); the factors 1 + exp share one logarithm."""
+    one, none, over, product = np.float32(1.0), np.float32(0.0), np.float32(0.0), 1.0
+    for i in range(len(z)):
         wrong = sides[i] * z[i]
-        ratio = math.exp(-abs(wrong))
+        ratio = exp(-abs(wrong))
         large = one / (one + ratio)
-        small = ratio * large
-        out[i] = sides[i] * (large if wrong > 0 else small) * share
-        product *= max(np.float64(small if wrong > 0 else large), 1e-38)
-        if i & 7 == 7:
-            total -= math.log(product)
-            product = 1.0
-    return (total - math.log(product)) * share
+        out[i] = sides[i] * (large if wrong > 0 else ratio * large) * share
+        over += max(wrong, none)
+        product *= np.float64(one + ratio)
+    return over + math.log(product)
 
 
 @jit
 def _pull(table: Any, slots: Any, error: Any, bias: bool, gradient: Any) -> None:
-    """The gradient of w and b."""
-    dim, total = table.shape[1], np.float32(0.0)
+    """The gradient of w and b: four samples at a time, which saves three of four loads and stores of it."""
+    dim, n, total = table.shape[1], len(slots), np.float32(0.0)
     gradient.fill(0)
-    for i in range(len(slots)):
+    for i in range(0, n - 3, 4):
+        a, b, c, d = slots[i], slots[i + 1], slots[i + 2], slots[i + 3]
+        p, q, r, s = error[i], error[i + 1], error[i + 2], error[i + 3]
+        total += p + q + r + s
+        for k in range(dim):
+            gradient[k] += p * table[a, k] + q * table[b, k] + r * table[c, k] + s * table[d, k]
+    for i in range(n - n % 4, n):
         row, scale = slots[i], error[i]
         total += scale
         for k in range(dim):
@@ -215,45 +226,41 @@ def _learn(room: Any, mix: Any, start: int, stop: int, plan: Any, rate: Any, ite
 
 @jit
 def _pass(room: Any, mix: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any) -> None:
-    """The batches of these samples in turn."""
+    """The batches of these samples in turn; where w and rows alternate, each of them twice."""
+    times = 2 if plan.alternate and rate > 0 and item_rate > 0 else 1
     for first in range(start, stop, plan.batch):
-        last = min(stop, first + plan.batch)
-        if plan.alternate and rate > 0 and item_rate > 0:
-            _learn(room, mix, first, last, plan, rate, _STILL, loss)
-            _learn(room, mix, first, last, plan, _STILL, item_rate, loss)
-        else:
-            _learn(room, mix, first, last, plan, rate, item_rate, loss)
+        for time in range(times):
+            own, items = rate if time == 0 else _STILL, item_rate if time == times - 1 else _STILL
+            _learn(room, mix, first, min(stop, first + plan.batch), plan, own, items, loss)
 
 
 @jit
-def _shuffle(room: Any, key: Any, epoch: int, count: int, stride: int) -> None:
-    """Rows and sides of the samples in an epoch's order; every stride-th drawn is a positive."""
+def _shuffle(room: Any, key: Any, epoch: int, count: int) -> None:
+    """Rows and sides of the samples in an epoch's order."""
     order, drawn, slots, sides = room.sorting[0], room.drawn, room.slots, room.sides
     shuffled(key, epoch, count, *room.sorting)
     for sample in range(count):
-        place = order[sample]
-        slots[sample] = drawn[place]
-        sides[sample] = -1 if place % stride == 0 else 1
+        slot = drawn[order[sample]]
+        slots[sample] = ~slot if slot < 0 else slot
+        sides[sample] = -1 if slot < 0 else 1
 
 
 @jit
-def _rebuild(room: Any, mix: Any, key: Any, count: int, stride: int, plan: Any, loss: Any) -> None:
-    """A device's local learning in FedRecon: w from nothing, rows frozen; then the rows, w frozen."""
+def _fit(room: Any, mix: Any, key: Any, count: int, plan: Any, loss: Any) -> None:
+    """A device's local learning: in each epoch a pass over its samples, shuffled anew. Where w is rebuilt (FedRecon)
+    they are shuffled once: first w steps from nothing, rows frozen; then the rows, w frozen."""
     half = (count + 1) // 2
-    _shuffle(room, key, _FIRST, count, stride)
-    room.w.fill(0)
-    for _ in range(plan.passes):
-        _pass(room, mix, _FIRST, half, plan, plan.rate, _STILL, loss)
-    for _ in range(plan.epochs):
-        _pass(room, mix, half if plan.disjoint else _FIRST, count, plan, _STILL, plan.item_rate, loss)
-
-
-@jit
-def _fit(room: Any, mix: Any, key: Any, count: int, stride: int, plan: Any, loss: Any) -> None:
-    """A device's local learning."""
-    for epoch in range(plan.epochs):
-        _shuffle(room, key, epoch, count, stride)
-        _pass(room, mix, _FIRST, count, plan, plan.rate, plan.item_rate, loss)
+    if plan.passes:
+        room.w.fill(0)
+    for turn in range(plan.passes + plan.epochs):
+        start, stop, rate, item_rate = 0, count, plan.rate, plan.item_rate
+        if turn < plan.passes:
+            stop, item_rate = half, _STILL
+        elif plan.passes:
+            start, rate = half if plan.disjoint else 0, _STILL
+        if turn == 0 or not plan.passes:
+            _shuffle(room, key, turn, count)
+        _pass(room, mix, start, stop, plan, rate, item_rate, loss)
 
 
 @jit
@@ -276,19 +283,26 @@ def _keep(w: Any, weights: Any, user: int) -> None:
 
 
 @jit
-def _fetch(room: Any, count: int, shared: Any) -> int:
-    """The rows of the items drawn, in that order; returns how many."""
+def _fetch(room: Any, count: int, stride: int, shared: Any) -> Any:
+    """The rows of the items drawn, in that order; returns how many. Every stride-th sample drawn is a positive, and
+    has the complement of its row. No guess is made whether an item is new: half of the guesses would be wrong."""
     slot_of, ids, table, drawn = room.slot_of, room.ids, room.table, room.drawn
-    held = 0
+    held = np.int32(0)
     for sample in range(count):
         item = drawn[sample]
-        if slot_of[item] < 0:
-            slot_of[item] = held
-            ids[held] = item
-            for k in range(table.shape[1]):
-                table[held, k] = shared[item, k]
-            held += 1
-        drawn[sample] = slot_of[item]
+        slot = slot_of[item]
+        new = slot < 0
+        ids[held] = item
+        slot = held if new else slot
+        slot_of[item] = slot
+        drawn[sample] = slot
+        held += np.int32(new)
+    for sample in range(0, count, stride):
+        drawn[sample] = ~drawn[sample]
+    for row in range(held):
+        item = ids[row]
+        for k in range(table.shape[1]):
+            table[row, k] = shared[item, k]
     return held
 
 
@@ -311,31 +325,26 @@ def _forget(room: Any, held: int) -> None:
 
 @kernel
 def linear_round(
-    first: int, every: int, plan: Any, mixing: Any, histories: Any, quantiles: Any, shared: Any, store: Any,
+    first: int, every: int, plan: Any, room: Any, mix: Any, histories: Any, quantiles: Any, shared: Any, store: Any,
     weights: Any, users: Any, keys: Any, ask: Any, judges: Any, scores: Any, sent: Any, total: Any, loss: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's share of `users`: the first and `every` so many after it. Private weights (w and b of
     all devices) step in place, changes of rows are summed into `total` [M, d], the items `ask` [users, K] are scored
     with each device's own rows, by the weights `judges` [users, d + 1] or, where that is empty, its own. Where rows are
     private, `shared` is the table that all began with, they step in the `store` and nothing is scored or sent.
-    `mixing`: see `kernels.plgc`; None: without. With it, judges have a beside their weights."""
+    `mix`: see `kernels.plgc`; None: nothing is mixed. With it, judges have a beside their weights."""
     n_items, dim = shared.shape
-    room = make_room(n_items, longest(histories, users, plan.negatives), dim, plan.batch)
-    mix = make_mix(mixing, len(room.ids), dim)
     for index in range(first, len(users), every):
         user, key = users[index], keys[index]
         positives = histories.train[histories.ptr[user] : histories.ptr[user + 1]]
         gaps = histories.gaps[histories.closed_ptr[user] : histories.closed_ptr[user + 1]]
         count = draw(positives, gaps, n_items, key, plan.negatives, room.drawn, room.open_items)
-        held = _fetch(room, count, shared)
+        held = _fetch(room, count, count // len(positives), shared)
         if plan.own:
             recall(store, user, room.slot_of, room.table)
         w = _with_bias(weights, user, room.w)
         begin(mix, user, room.table[:held])
-        if plan.passes:
-            _rebuild(room, mix, key, count, count // len(positives), plan, loss)
-        else:
-            _fit(room, mix, key, count, count // len(positives), plan, loss)
+        _fit(room, mix, key, count, plan, loss)
         _keep(w, weights, user)
         end(mix, user)
         if plan.own:
@@ -343,7 +352,7 @@ def linear_round(
             continue
         judge = judges[index, : dim + 1] if len(judges) else w
         _score(room, shared, judge, ask[index], scores[index])
-        if mixing is not None:
+        if mix is not None:
             blend(scores[index], judge, shared, ask[index], judges[index, dim + 1] if len(judges) else mix.state[1])
         if plan.laplace > 0:
             laplace(room.table[:held], room.ids, key, plan.laplace, quantiles)

@@ -50,8 +50,7 @@ class Mix(NamedTuple):
     """[dim, dim] and [3, dim]"""
 
 
-@jit
-def make_mix(facts: Any, rows: int, dim: int) -> Any:
+def make_mix(facts: Mixing | None, rows: int, dim: int) -> Mix | None:
     """Room for a device with at most so many rows; None where nothing is mixed."""
     if facts is None:
         return None
