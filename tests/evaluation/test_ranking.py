@@ -57,10 +57,9 @@ def test_full_ranks_against_a_loop(data, n_items, users):
         rows.append(data.draw(st.lists(scores_.filter(lambda s: s != -INF), min_size=n_items, max_size=n_items)))
         held.append(order[:2])
         trains.append(order[2 : 2 + data.draw(st.integers(1, n_items - 2))])
-    width = max(len(train) for train in trains)
-    padded = torch.tensor([train + [-1] * (width - len(train)) for train in trains])
+    pairs = torch.tensor([(u, item) for u, train in enumerate(trains) for item in train]).T
     valid, test = torch.tensor(held).T
-    got = full_ranks(torch.tensor(rows), padded, valid, test)
+    got = full_ranks(torch.tensor(rows), (pairs[0], pairs[1]), valid, test)
     for u, (row, (v, t), train) in enumerate(zip(rows, held, trains, strict=True)):
         open_items = [i for i in range(n_items) if i not in train]
         if math.isnan(row[v]):
@@ -84,6 +83,6 @@ def test_full_ranks_against_a_loop(data, n_items, users):
 
 def test_lists_are_the_best_unknown_items():
     scores = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0]])
-    got = full_ranks(scores, torch.tensor([[0, -1]]), torch.tensor([2]), torch.tensor([4]))
+    got = full_ranks(scores, (torch.tensor([0]), torch.tensor([0])), torch.tensor([2]), torch.tensor([4]))
     assert (got.valid.tolist(), got.test.tolist()) == ([1], [2])
     assert got.lists.tolist() == [[1, 3, 4, -1, -1]]

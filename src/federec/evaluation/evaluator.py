@@ -136,14 +136,13 @@ class Full:
         """Take over the ranks and lists of all users."""
         self.valid, self.test, self.lists = (tensors[name] for name in ("valid", "test", "lists"))
 
-    def _train(self, users: Tensor) -> Tensor:
-        """Training items of these users, padded with -1."""
+    def _train(self, users: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows, among these users, and items of their training pairs."""
         split, codes = self.of.split, users.cpu().numpy()
-        start, count = split.ptr[codes], split.ptr[codes + 1] - split.ptr[codes]
-        column = np.arange(count.max())
-        index = np.minimum(start[:, None] + column, len(split.train) - 1)
-        padded = np.where(column < count[:, None], split.train[index], -1)
-        return torch.from_numpy(padded.astype(np.int64)).to(users.device)
+        items = [split.train[split.ptr[code] : split.ptr[code + 1]] for code in codes]
+        row = np.repeat(np.arange(len(codes)), [len(part) for part in items])
+        pairs = torch.from_numpy(np.stack([row, np.concatenate(items)])).to(users.device)
+        return pairs[0], pairs[1]
 
     def metrics(self) -> tuple[Report, Report]:
         """Of validation and of test; list metrics belong to test, whose lists leave out all that is known by then."""

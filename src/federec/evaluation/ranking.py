@@ -28,15 +28,14 @@ class FullRanks:
     """[E, TOP] item codes, best first; -1 where a user has fewer unknown items."""
 
 
-def full_ranks(scores: Tensor, train: Tensor, valid: Tensor, test: Tensor) -> FullRanks:
-    """Rank all items: scores [E, n_items] (overwritten), train [E, L] item codes padded with -1.
+def full_ranks(scores: Tensor, train: tuple[Tensor, Tensor], valid: Tensor, test: Tensor) -> FullRanks:
+    """Rank all items: scores [E, n_items] (overwritten); train: row and item code of all training pairs.
 
     Validation ranks among items outside training; test also leaves out the validation item, known by then.
     """
     user = torch.arange(len(scores), device=scores.device)
     valid_score, test_score = scores[user, valid], scores[user, test]
-    row, column = (train >= 0).nonzero(as_tuple=True)
-    scores[row, train[row, column]] = -torch.inf
+    scores[train] = -torch.inf
     valid_rank = (~(scores < valid_score[:, None])).sum(1) - 1
     scores[user, valid] = -torch.inf
     test_rank = (~(scores < test_score[:, None])).sum(1) - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import Protocol
 
@@ -68,7 +70,7 @@ def warm_up(method: DeviceMethod, state: State, devices: Devices) -> None:
     fused_scores(method, state, devices, anyone, items)
 
 
-def neighbour_scores(
+def neighbours(
     method: DeviceMethod,
     before: State,
     after: State,
@@ -76,22 +78,20 @@ def neighbour_scores(
     users: Tensor,
     seed: int,
     round_: int,
-    items: Tensor,
-) -> Tensor:
-    """Scores [C, K] of each user's items with the rows of another, as `views.Neighbour` has them: of the one before it
-    in the order of stacking. `before` is the state that the round began with, `after` what came of it; the round is
-    played again in `before`."""
+    size: int,
+) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
+    """The users, `size` at a time, and what scores [C, K] items of theirs with the rows of another, as
+    `views.Neighbour` has them: of the one before it in the order of stacking. `before` is the state that the round
+    began with, `after` what came of it; the round is played again in `before`."""
     form = fused.form_of(method, devices)
     assert isinstance(form, LinearScore)  # methods of other forms rank with the server's rows
-    order = devices.lengths(users, method.negatives).argsort(descending=True, stable=True)
-    scores, judged = torch.empty(items.shape, device=items.device), order[1:]
-    received = State(before.shared, after.private)
-    scores[order[:1]] = fused_scores(method, received, devices, users[order[:1]], items[order[:1]])
+    stacked = users[devices.lengths(users, method.negatives).argsort(descending=True, stable=True)]
+    yield stacked[:1], partial(fused_scores, method, State(before.shared, after.private), devices, stacked[:1])
     weights = after.private[form.weight].flatten(1)
     biases = weights.new_zeros(len(weights)) if form.bias is None else after.private[form.bias]
-    judges = torch.cat([weights, biases.view(-1, 1)], 1)[users[judged]]
-    if form.mixing is not None:
-        judges = torch.cat([judges, fused.own_share(after, form.mixing, users[judged])[:, None]], 1)
     playing = fused_round(method, before, devices, seed, round_)
-    scores[judged] = playing.play(users[order[:-1]], items[judged], judges)
-    return scores
+    for players, judged in zip(stacked[:-1].split(size), stacked[1:].split(size), strict=True):
+        judges = torch.cat([weights[judged], biases[judged].view(-1, 1)], 1)
+        if form.mixing is not None:
+            judges = torch.cat([judges, fused.own_share(after, form.mixing, judged)[:, None]], 1)
+        yield judged, partial(playing.play, players, judges=judges)

@@ -24,7 +24,7 @@ from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
-from federec.federation.engine import Playing, fits, fused_round, fused_scores, neighbour_scores, warm_up
+from federec.federation.engine import Playing, fits, fused_round, fused_scores, neighbours, warm_up
 from federec.federation.round import RoundReport, Sum, play, select
 from federec.federation.state import State
 from federec.federation.views import Neighbour, score_global, score_own
@@ -33,8 +33,9 @@ from federec.methods.central import CentralMethod
 from federec.runtimes.distributed import ALONE, Group
 
 _USERS = 256  # scored at a time
+_FULL = 32  # the same for all items
 _ON_GPU = 4096  # the same for a few items each on a GPU
-_MANY = 1 << 14  # the same for a few items each by a kernel, which holds nothing but these and their scores
+_MANY, _MANY_ON_GPU = 1 << 11, 1 << 14  # the same for a few items each by a kernel
 
 Engine = Literal["auto", "torch", "fused"]
 """What plays rounds: stacked cohorts in torch, or a fused kernel where a method has one."""
@@ -152,6 +153,7 @@ class DeviceTrainer:
         self.evaluator = Evaluator(split, seed, place, evaluate_users)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, place)
         self.place = place
+        self.many = _MANY if place == "cpu" else _MANY_ON_GPU
         self.warm = not fused
 
     def play(self, round_: int) -> Played:
@@ -211,9 +213,10 @@ class DeviceTrainer:
         playing = fused_round(self.method, self.state, self.devices, self.seed, round_)
         ranked = self._evaluated(users) & (self.method.view == "own")
         asked, others = users[ranked], users[~ranked]
-        for some in asked.split(_MANY):
+        for some in asked.split(self.many):
             ranks.add(some, partial(playing.play, some))
-        _unasked(playing, others)
+        if len(others) or not len(asked):  # somebody must have been called, if nobody is there
+            _unasked(playing, others)
         return playing.finish(sum_), 0.0
 
     def _evaluated(self, users: Tensor) -> Tensor:
@@ -222,7 +225,7 @@ class DeviceTrainer:
 
     def _rank_global(self, ranks: Sampled, state: State) -> None:
         """Rank with the server's rows whoever is not ranked yet."""
-        size = _MANY if self.fused else _USERS if self.place == "cpu" else _ON_GPU
+        size = self.many if self.fused else _USERS if self.place == "cpu" else _ON_GPU
         for users in self.group.mine(ranks.missing()).split(size):
             ranks.add(users, partial(self._score, state, users))
 
@@ -244,7 +247,7 @@ class DeviceTrainer:
         if method.view == "own":
             views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
             (self._review_fused if self.fused else self._review_stacked)(state, round_, sampled, full, views["random"])
-        for users in self.group.mine(sampled.missing()).split(_USERS):
+        for users in self.group.mine(sampled.missing()).split(_FULL):
             full.add(users, partial(self._score, state, users))
         for ranks in views.values():
             self._rank_global(ranks, state)
@@ -272,14 +275,15 @@ class DeviceTrainer:
         playing = fused_round(self.method, state, self.devices, self.seed, round_)
         users = self.group.mine(chosen)
         items, ranked = torch.arange(self.devices.n_items, device=self.place), self._evaluated(users)
-        for some in users[ranked].split(_USERS):
+        for some in users[ranked].split(_FULL):
             scores = playing.play(some, items.expand(len(some), -1))
             for ranks in (sampled, full):
                 ranks.add(some, partial(scores.gather, 1))
         _unasked(playing, users[~ranked])
         playing.finish(self._adding(chosen))
-        again = partial(neighbour_scores, self.method, before, state, self.devices, users[ranked], self.seed, round_)
-        random.add(users[ranked], again)
+        again = before, state, self.devices, users[ranked], self.seed, round_
+        for some, score in neighbours(self.method, *again, self.many):
+            random.add(some, score)
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
         users = torch.tensor([user], device=self.place)
