@@ -1,6 +1,8 @@
 """compare, recommend, methods, data, doctor."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -132,6 +134,32 @@ def test_wrong_usage_is_one_line(federec, refused):
     assert "is not a valid integer; see: " in refused("train", "--rounds", "many")
     assert "Missing argument 'METHOD'" in refused("tune")
     assert "Usage" in federec("data").err
+
+
+def test_a_missing_extra_is_named_before_anything_is_run(tmp_path, ratings):
+    out = str(tmp_path / "out")
+    commands = {
+        "optuna": ["tune", "fedmf", "--data", str(ratings), "--runs", out],
+        "matplotlib": ["reproduce", "fedrap", "--data", str(ratings), "--runs", out],
+        "flwr": ["federation", "up", "--data", str(ratings), "--out", out],
+        "cryptography": ["federation", "certificates", out, "--host", "localhost"],
+    }
+    script = f"""
+import sys
+from federec.cli.main import run
+for package, words in {commands}.items():
+    sys.modules[package] = None  # as if it were not installed
+    sys.argv = ["federec", *words]
+    try:
+        run()
+    except SystemExit as end:
+        assert end.code == 2
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    lines = said.stderr.splitlines()
+    assert [line.split(";")[0] for line in lines] == [f"error: this needs the package {name}" for name in commands]
+    assert lines[0].endswith("pip install 'federec[results]'") and lines[3].endswith("pip install 'federec[flower]'")
+    assert not (tmp_path / "out").exists()
 
 
 def test_strange_failures_are_one_line(federec, monkeypatch, tmp_path, popular):

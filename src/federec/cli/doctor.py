@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 _PACKAGES = ("torch", "numba", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "scipy", "typer")
-_EXTRAS = {"cryptography": "flower", "flwr": "flower", "matplotlib": "results", "optuna": "results"}
+EXTRAS = {"cryptography": "flower", "flwr": "flower", "matplotlib": "results", "optuna": "results"}
 """Packages that some commands need -> the extra that brings them."""
 
 
@@ -22,7 +22,7 @@ def doctor() -> None:
     checks = [
         ("federec", f"{federec.__version__}, Python {platform.python_version()}, {platform.machine()}", ""),
         *(_package(name, "federec") for name in _PACKAGES),
-        *(_package(name, f"'federec[{extra}]'") for name, extra in _EXTRAS.items()),
+        *(_package(name, f"'federec[{extra}]'") for name, extra in EXTRAS.items()),
         *_hardware(),
         *_data(),
     ]

@@ -67,6 +67,12 @@ def run() -> None:
         sys.exit(1)
     except UserError as error:
         sys.exit(_refuse(str(error)))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in doctor.EXTRAS:
+            raise
+        extra = doctor.EXTRAS[package]
+        sys.exit(_refuse(f"this needs the package {package}; install it with: pip install 'federec[{extra}]'"))
     except BrokenPipeError:  # the reader of our output, `head` say, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

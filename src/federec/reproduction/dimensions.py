@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from federec.reproduction.cells import Cell
+from federec.reproduction.figures import pyplot, svg
 from federec.runtimes.folder import Line
 
 _RANK, _SPECTRUM, _MIX = "effective rank", "spectrum", "mixing weight"
@@ -44,12 +44,6 @@ def table(found: dict[str, list[Line]]) -> str:
 
 def figure(found: dict[str, list[Line]]) -> str:
     """Effective rank and mixing weight by round, and the last spectrum; as SVG text."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "federec", "svg.fonttype": "none", "font.size": 9})
-    from matplotlib import pyplot
-
     panels, (rank, spectrum, mix) = pyplot.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
     methods = list(dict.fromkeys(label.split("+")[0] for label in found))
     variants = list(dict.fromkeys(label.partition("+")[2] for label in found))
@@ -76,10 +70,7 @@ def figure(found: dict[str, list[Line]]) -> str:
         axes.grid(alpha=0.3)
     handles, labels = rank.get_legend_handles_labels()
     panels.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    text = io.StringIO()
-    panels.savefig(text, format="svg", metadata={"Date": None})
-    pyplot.close(panels)
-    return text.getvalue()
+    return svg(panels)
 
 
 def _one(notes: dict[str, Any], kind: str) -> Any:

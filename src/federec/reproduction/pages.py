@@ -18,6 +18,7 @@ from federec.evaluation.protocols import PROTOCOLS
 from federec.files import make_folder, write_atomic
 from federec.reproduction import dimensions
 from federec.reproduction.cells import Cell, Row
+from federec.reproduction.figures import pyplot, svg
 from federec.reproduction.grids import ABOUT, Grid
 from federec.reproduction.statistics import Difference, paired_difference
 
@@ -218,12 +219,6 @@ def _csv(grid: Grid, data: list[str], found: dict[Key, Finished], known: dict[tu
 
 def draw_figure(grid: Grid, data: str, found: dict[Key, Finished], known: dict[tuple[str, str, str], float]) -> str:
     """HR@10 of every row: published, paper, clean; as SVG text."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "federec", "svg.fonttype": "none", "font.size": 9})
-    from matplotlib import pyplot
-
     labels = [row.label for row in grid.rows if any((row.label, data, p) in found for p in PROTOCOLS)][::-1]
     figure, axes = pyplot.subplots(figsize=(7, 0.7 + 0.28 * len(labels)), layout="constrained")
     looks = {"paper": ("o", "#d1570a"), "clean": ("o", "#0969da")}
@@ -243,7 +238,4 @@ def draw_figure(grid: Grid, data: str, found: dict[Key, Finished], known: dict[t
     axes.set_xlabel(f"HR@10 against 99 items, percent, {data}")
     axes.grid(axis="x", alpha=0.3)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12 - 0.5 / max(1, len(labels))), ncols=3, frameon=False)
-    text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
-    pyplot.close(figure)
-    return text.getvalue()
+    return svg(figure)

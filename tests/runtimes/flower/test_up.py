@@ -18,7 +18,6 @@ from federec.errors import UserError
 from federec.runtimes.flower.certificates import certificates, node_key
 from federec.runtimes.flower.events import Events
 from federec.runtimes.flower.settings import FederationSettings
-from federec.runtimes.flower.up import Federation
 from federec.runtimes.flower.warm import stand_ins
 
 
@@ -42,11 +41,6 @@ def test_a_node_key_is_a_pair(tmp_path):
     public = load_ssh_public_key((tmp_path / "node.pub").read_bytes())
     assert private.public_key() == public
     assert (tmp_path / "node").stat().st_mode & 0o077 == 0
-
-
-def test_authentication_needs_tls(tmp_path):
-    with pytest.raises(UserError, match="add --tls"):
-        Federation(tmp_path, auth=True)
 
 
 @pytest.mark.parametrize(

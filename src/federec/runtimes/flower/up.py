@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import flwr  # noqa: F401  where it is missing, that is said before anything is written
+
 from federec.data.interactions import Interactions
 from federec.errors import UserError
 from federec.files import make_folder, write_atomic
@@ -191,10 +193,7 @@ class Federation:
         return ended.stdout
 
     def command(self, name: str) -> str:
-        found = shutil.which(name, path=self.environment["PATH"])
-        if found is None:
-            raise UserError("Flower is not installed; install it with: pip install 'federec[flower]'")
-        return found
+        return shutil.which(name, path=self.environment["PATH"]) or name
 
     def wait(self, ready: Callable[[], bool], seconds: float, *alive: str) -> None:
         """Until something is so, as long as these processes live."""

@@ -17,14 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from federec.errors import UserError
 from federec.runtimes.flower.keys import Key, Kind
-
-try:
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-except ImportError:
-    raise UserError("a device needs more packages: pip install 'federec[flower]'") from None
 
 _NONCE = 12
 _LOCK = "CREATE TABLE lock (facts TEXT NOT NULL)"
