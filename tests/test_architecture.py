@@ -1,5 +1,5 @@
 """Imports point one way: cli -> reproduction -> runtimes -> reporting -> federation -> plugins -> methods -> cohort ->
-data and kernels, and evaluation -> data. Errors, files and streams may be used by all."""
+data, federation -> kernels, and evaluation -> data. Errors, files and streams may be used by all."""
 
 import ast
 from pathlib import Path
@@ -10,10 +10,10 @@ import federec
 
 ROOT = Path(federec.__file__).parent
 EVERYBODY = {"errors", "files", "streams", "__version__"}
-BELOW = {"data": set(), "kernels": set(), "evaluation": {"data"}, "cohort": {"data", "kernels"}}
+BELOW = {"data": set(), "kernels": set(), "evaluation": {"data"}, "cohort": {"data"}}
 BELOW["methods"] = {"cohort", *BELOW["cohort"]}
 BELOW["plugins"] = {"methods", *BELOW["methods"]}
-BELOW["federation"] = {"plugins", *BELOW["plugins"]}
+BELOW["federation"] = {"plugins", "kernels", *BELOW["plugins"]}
 for package in ("reporting", "runtimes", "reproduction", "cli"):  # from here on everything above is open
     BELOW[package] = {*BELOW}
 NAMED_ONLY = {"reporting": {"runtimes"}}

@@ -40,10 +40,11 @@ def run_table(result: dict[str, Any]) -> None:
     """The outcome of one run."""
     name, data = "+".join([result["method"], *result["plugins"]]), result["data"]["name"]
     table = _table(f"{name} on {data}, {result['protocol']}", "hr@10", "ndcg@10", "mrr@10", right=(1, 2, 3))
-    rows = [("test, against 99 items", result["test"]["sampled"]), ("test, against all items", result["test"]["full"])]
+    rows = [("test, against 99 items", result["test"]["sampled"])]
     if "sampled_light" in result["test"]:  # who is light among all, nobody knows in a federation
         rows += [("  lightest quarter of users", result["test"]["sampled_light"])]
     rows += [(f"  with {view} item rows", metrics) for view, metrics in result["views"].items()]
+    rows += [("test, against all items", result["test"]["full"])]
     for text, metrics in rows:
         table.add_row(text, *(f"{metrics[key]:.4f}" for key in ("hr@10", "ndcg@10", "mrr@10")))
     _print(table)
