@@ -61,6 +61,14 @@ def test_options_change_a_configuration(federec, tmp_path, ratings, make_ratings
     assert (c["method"], c["data"]["name"], c["rounds"]) == ("ials", "ratings.csv", 1)
 
 
+def test_a_preset_is_the_method_of_the_configuration_s_and_below_what_is_set(federec, tmp_path, ratings):
+    federec("train", "fedrap", "--data", ratings, "--rounds", 1, "--out", tmp_path / "a")
+    change = ("--preset", "ml-100k-clean", "--set", "lr=0.5")
+    assert federec("train", "--config", tmp_path / "a" / "config.yaml", *change, "--out", tmp_path / "b").code == 0
+    settings = result_of(tmp_path / "b")["config"]["settings"]
+    assert (settings["own_lr_factor"], settings["lr"]) == (0.001, 0.5)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_on_five_users_and_six_items(federec, tmp_path, make_ratings, name):
     data = make_ratings(tmp_path / "tiny.csv", users=5, items=6)
@@ -191,7 +199,9 @@ def test_bad_files_are_refused_and_nothing_is_written(refused, tmp_path, case):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("option", [("--seed", 1), ("ials",), ("--out", "x"), ("--config", "x"), ("--set", "dim=3")])
+@pytest.mark.parametrize(
+    "option", [("--seed", 1), ("ials",), ("--out", "x"), ("--config", "x"), ("--set", "dim=3"), ("--preset", "x")]
+)
 def test_resume_takes_no_other_options(refused, tmp_path, option):
     assert "leave out the other options" in refused("train", "--resume", tmp_path, *option)
 

@@ -59,8 +59,7 @@ def train(
         "rounds": rounds,
         "seed": seed,
         "plugins": with_,
-        "settings": ({} if preset is None else _preset(method, preset, with_ or [])) | parse_settings(set_ or [])
-        or None,
+        "settings": parse_settings(set_) if set_ else None,
         "participation": participation,
         "evaluate_users": evaluate_users,
         "device": device,
@@ -70,7 +69,7 @@ def train(
         "k_core": k_core,
     }
     given = {key: value for key, value in given.items() if value is not None}
-    if resume is not None and (given or config is not None or out is not None):
+    if resume is not None and (given or preset or config is not None or out is not None):
         raise UserError("--resume continues a run as it was configured; leave out the other options")
     from federec.runtimes.distributed import joined
 
@@ -79,14 +78,8 @@ def train(
             _resume(resume, quiet, group)
         else:
             with group.together():
-                resolved = _resolve(config, given)
+                resolved = _resolve(config, preset, given)
             _start(resolved, out, quiet, group)
-
-
-def _preset(method: str | None, name: str, plugins: list[str]) -> dict[str, Any]:
-    from federec.methods.presets import preset
-
-    return preset(method or "pfedrec", name, plugins)
 
 
 def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
@@ -105,19 +98,19 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     return settings
 
 
-def _resolve(config: Path | None, given: dict[str, Any]) -> RunConfig:
-    """The configuration file, if any, with the given options over it."""
+def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> RunConfig:
+    """The configuration file, if any, with the preset and the given options over it."""
+    from federec.methods import presets
     from federec.runtimes.config import RunConfig
 
-    if config is None:
-        return RunConfig.checked(**given)
-    base = RunConfig.read(config).model_dump(mode="json")
+    base = (RunConfig() if config is None else RunConfig.read(config)).model_dump(mode="json")
     if given.get("method", base["method"]) != base["method"]:
         base |= {"plugins": (), "settings": {}, "rounds": None, "participation": None}
     if given.get("data", base["data"]) != base["data"]:
         base |= {"columns": {}, "min_interactions": None, "k_core": None}
-    settings = base["settings"] | given.pop("settings", {})
-    return RunConfig.checked(**(base | given | {"settings": settings}))
+    run = base | given
+    found = presets.preset(run["method"], preset, run["plugins"]) if preset else {}
+    return RunConfig.checked(**run | {"settings": base["settings"] | found | given.get("settings", {})})
 
 
 def _start(config: RunConfig, out: Path | None, quiet: bool, group: Group) -> None:

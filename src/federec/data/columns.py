@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from federec.errors import UserError, did_you_mean
@@ -79,7 +80,9 @@ def unnamed(names: Sequence[str], missing: Sequence[str], place: str) -> str:
     which = " and the ".join(missing)
     free = [name for position, name in enumerate(names) if position not in recognise(names).values()]
     remedy = ",".join(f"{role}={shown(name)[1:-1]}" for role, name in zip(missing, free, strict=False))
-    return f"{place}: cannot tell the {which} column among {listing(names)}; name it, e.g. --columns {remedy}"
+    return (
+        f"{place}: cannot tell the {which} column among {listing(names)}; name it, e.g. --columns {shlex.quote(remedy)}"
+    )
 
 
 def listing(names: Sequence[str]) -> str:
