@@ -24,4 +24,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def first_fault(error: ValidationError) -> tuple[str, str]:
     """Of settings that were refused, the first as `key=value`, and why."""
     first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}={first['input']!r}", first["msg"].lower()
+    why = first["msg"].lower().replace("tuple", "list")  # users write lists
+    return f"{'.'.join(str(part) for part in first['loc'])}={first['input']!r}", why
