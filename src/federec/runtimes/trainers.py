@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -32,10 +32,19 @@ from federec.methods.base import DeviceMethod, Method, Notes
 from federec.methods.central import CentralMethod
 from federec.runtimes.distributed import ALONE, Group
 
-_USERS = 256  # scored at a time
-_FULL = 32  # the same for all items
-_ON_GPU = 4096  # the same for a few items each on a GPU
-_MANY, _MANY_ON_GPU = 1 << 11, 1 << 14  # the same for a few items each by a kernel
+
+class _AtATime(NamedTuple):
+    """Users who are scored at a time. A CPU wants little memory, a GPU few launches."""
+
+    full: int
+    """On all items."""
+    few: int
+    """On a few items each."""
+    few_by_kernel: int
+
+
+_ON_CPU, _ON_GPU = _AtATime(32, 256, 1 << 11), _AtATime(256, 1 << 12, 1 << 14)
+_POOLED = 256  # the same of a centralised method
 
 Engine = Literal["auto", "torch", "fused"]
 """What plays rounds: stacked cohorts in torch, or a fused kernel where a method has one."""
@@ -153,7 +162,7 @@ class DeviceTrainer:
         self.evaluator = Evaluator(split, seed, place, evaluate_users)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, place)
         self.place = place
-        self.many = _MANY if place == "cpu" else _MANY_ON_GPU
+        self.at_a_time = _ON_CPU if place == "cpu" else _ON_GPU
         self.warm = not fused
 
     def play(self, round_: int) -> Played:
@@ -213,7 +222,7 @@ class DeviceTrainer:
         playing = fused_round(self.method, self.state, self.devices, self.seed, round_)
         ranked = self._evaluated(users) & (self.method.view == "own")
         asked, others = users[ranked], users[~ranked]
-        for some in asked.split(self.many):
+        for some in asked.split(self.at_a_time.few_by_kernel):
             ranks.add(some, partial(playing.play, some))
         if len(others) or not len(asked):  # somebody must have been called, if nobody is there
             _unasked(playing, others)
@@ -225,7 +234,7 @@ class DeviceTrainer:
 
     def _rank_global(self, ranks: Sampled, state: State) -> None:
         """Rank with the server's rows whoever is not ranked yet."""
-        size = self.many if self.fused else _USERS if self.place == "cpu" else _ON_GPU
+        size = self.at_a_time.few_by_kernel if self.fused else self.at_a_time.few
         for users in self.group.mine(ranks.missing()).split(size):
             ranks.add(users, partial(self._score, state, users))
 
@@ -247,7 +256,7 @@ class DeviceTrainer:
         if method.view == "own":
             views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
             (self._review_fused if self.fused else self._review_stacked)(state, round_, sampled, full, views["random"])
-        for users in self.group.mine(sampled.missing()).split(_FULL):
+        for users in self.group.mine(sampled.missing()).split(self.at_a_time.full):
             full.add(users, partial(self._score, state, users))
         for ranks in views.values():
             self._rank_global(ranks, state)
@@ -275,14 +284,14 @@ class DeviceTrainer:
         playing = fused_round(self.method, state, self.devices, self.seed, round_)
         users = self.group.mine(chosen)
         items, ranked = torch.arange(self.devices.n_items, device=self.place), self._evaluated(users)
-        for some in users[ranked].split(_FULL):
+        for some in users[ranked].split(self.at_a_time.full):
             scores = playing.play(some, items.expand(len(some), -1))
             for ranks in (sampled, full):
                 ranks.add(some, partial(scores.gather, 1))
         _unasked(playing, users[~ranked])
         playing.finish(self._adding(chosen))
         again = before, state, self.devices, users[ranked], self.seed, round_
-        for some, score in neighbours(self.method, *again, self.many):
+        for some, score in neighbours(self.method, *again, self.at_a_time.few_by_kernel):
             random.add(some, score)
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
@@ -326,7 +335,7 @@ class CentralTrainer:
         self.state = State({name: value.to(self.place).contiguous() for name, value in model.items()})
         now = time.perf_counter()
         ranks = self.evaluator.sampled()
-        for users in ranks.missing().split(_USERS):
+        for users in ranks.missing().split(_POOLED):
             scores = self._scores(self.state, users)
             ranks.add(users, partial(scores.gather, 1))
         valid, test = ranks.metrics()
@@ -335,7 +344,7 @@ class CentralTrainer:
 
     def review(self, model: State, round_: int) -> Review:
         sampled, full = self.evaluator.sampled(), self.evaluator.full()
-        for users in sampled.missing().split(_USERS):
+        for users in sampled.missing().split(_POOLED):
             scores = self._scores(model, users)
             for ranks in (sampled, full):
                 ranks.add(users, partial(scores.gather, 1))
