@@ -47,7 +47,7 @@ def test_adam_has_moments_where_it_is_asked_for(small):
 def test_bytes_kept_by_a_device(device_method, random_split):
     split = random_split()
     state = played(device_method, split)
-    whole, item = kept_bytes(device_method.private(), split.data.n_items)
+    whole, item = kept_bytes(device_method.private())
     assert whole * split.data.n_users == sum(value.nbytes for value in state.private.values())
     touched = [store.own(0) for store in state.stores.values()]
     assert sum(ids.nbytes + rows.nbytes for ids, rows in touched) == item * len(touched[0][0] if touched else ())

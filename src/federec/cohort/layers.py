@@ -52,11 +52,11 @@ class Param:
         return torch.zeros(shape)
 
 
-def kept_bytes(params: dict[str, Param], n_items: int = 0) -> tuple[int, int]:
+def kept_bytes(params: dict[str, Param]) -> tuple[int, int]:
     """What a device's own parameters take: as a whole, and with each item that it touched."""
     whole = item = 0
     for param in params.values():
-        size = math.prod(param.sized(n_items))
+        size = math.prod(param.shape)
         if param.rows:
             item += 4 + 4 * size  # with the item's code
         else:
@@ -69,14 +69,14 @@ def item_rows(dim: int) -> Param:
     return Param((dim,), rows=True)
 
 
-def mlp_params(name: str, widths: tuple[int, ...], adam: bool = False, xavier: bool = False) -> dict[str, Param]:
+def mlp_params(name: str, widths: tuple[int, ...], xavier: bool = False) -> dict[str, Param]:
     """Weights and biases of layers widths[0] -> widths[1] -> ..., uniform in +-1/sqrt(inputs) as torch's Linear; with
     `xavier` weights uniform in +-sqrt(6 / (inputs + outputs)), biases 0."""
     params = {}
     for i, (inputs, outputs) in enumerate(pairwise(widths)):
         bound = math.sqrt(6 / (inputs + outputs)) if xavier else 1 / math.sqrt(inputs)
-        params[f"{name}.{i}.weight"] = Param((inputs, outputs), "uniform", bound, adam=adam)
-        params[f"{name}.{i}.bias"] = Param((outputs,), "zeros" if xavier else "uniform", bound, adam=adam)
+        params[f"{name}.{i}.weight"] = Param((inputs, outputs), "uniform", bound)
+        params[f"{name}.{i}.bias"] = Param((outputs,), "zeros" if xavier else "uniform", bound)
     return params
 
 
