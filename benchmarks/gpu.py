@@ -25,12 +25,13 @@ from federec.cohort.draw import Devices
 from federec.data.split import Split, leave_one_out
 from federec.evaluation.candidates import SAMPLED
 from federec.evaluation.protocols import protocol
+from federec.federation.engine import fits
 from federec.federation.fused_gpu import Draws
 from federec.methods.base import DeviceMethod
 from federec.methods.pfedrec import PFedRec
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
-from federec.runtimes.trainers import Engine, fused_fits, trainer
+from federec.runtimes.trainers import Engine, trainer
 
 
 def bandwidth() -> float:
@@ -106,8 +107,9 @@ def engines(split: Split) -> list[list[str]]:
     lines = []
     for name, plugins in [*alone, *(("pfedrec", (plugin,)) for plugin in PLUGINS)]:
         method = build(name, plugins)
+        form = method.fused_form(split.data.n_items)
         seconds = f"{round_seconds(method, split, 'torch'):.4f}"
-        fused = f"{round_seconds(method, split, 'fused'):.4f}" if fused_fits(method, split, "cuda") else "-"
+        fused = f"{round_seconds(method, split, 'fused'):.4f}" if fits(form, "cuda") else "-"
         lines.append(["+".join((name, *plugins)), seconds, fused])
         print("{:<24} {:>10} {:>10}".format(*lines[-1]), flush=True)
         torch.cuda.empty_cache()
