@@ -8,7 +8,8 @@ state it began with - for the final evaluation, and on a device that is asked to
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple, Protocol
@@ -130,6 +131,17 @@ def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
     return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()})
 
 
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Torch's other threads would spin for some milliseconds after each operation, on cores that kernels use."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _unasked(playing: Playing, users: Tensor) -> None:
     """These users learn, and score nothing."""
     playing.play(users, users.new_zeros(len(users), 0))
@@ -222,10 +234,11 @@ class DeviceTrainer:
         playing = fused_round(self.method, self.state, self.devices, self.seed, round_)
         ranked = self._evaluated(users) & (self.method.view == "own")
         asked, others = users[ranked], users[~ranked]
-        for some in asked.split(self.at_a_time.few_by_kernel):
-            ranks.add(some, partial(playing.play, some))
-        if len(others) or not len(asked):  # somebody must have been called, if nobody is there
-            _unasked(playing, others)
+        with _one_torch_thread():
+            for some in asked.split(self.at_a_time.few_by_kernel):
+                ranks.add(some, partial(playing.play, some))
+            if len(others) or not len(asked):  # somebody must have been called, if nobody is there
+                _unasked(playing, others)
         return playing.finish(sum_), 0.0
 
     def _evaluated(self, users: Tensor) -> Tensor:
