@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from page import put, table
+from page import bars, put, table
 
 HEAD = ["run", "train, s", "evaluate, s", "a round, s", "compile, s", "whole run, s", "its CPU, s", "peak, MB"]
 
@@ -71,7 +71,8 @@ def main() -> None:
                 print(line.format(*rows[-1]), flush=True)
     if asked.page:
         text = f"{asked.rounds} rounds, each with evaluation. A first run compiles its kernels.\n\n{table(HEAD, rows)}"
-        put("speed", "Whole runs: time and memory", text)
+        drawn = {row[0]: {"seconds, whole run": float(row[5]), "peak, MB": float(row[7])} for row in rows}
+        put("speed", "Whole runs: time and memory", f"{text}\n\n{bars('speed', 'seconds and MB', drawn)}")
 
 
 if __name__ == "__main__":
