@@ -52,9 +52,10 @@ def bars(name: str, unit: str, groups: dict[str, dict[str, float]]) -> str:
                 axes.text(group[label], at + number * height, f" {group[label]:.3g}", va="center", fontsize=7)
     values = [value for group in groups.values() for value in group.values()]
     axes.set(xscale="log" if max(values) > 20 * min(values) else "linear", xlabel=unit)
+    axes.xaxis.set_minor_formatter("")
     axes.margins(x=0.1)
     axes.set_yticks([at + height * (len(series) - 1) / 2 for at in range(len(groups))], list(groups), fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(groups) - 1 + len(series) * height, -height)  # the first on top
     if len(series) > 1:
         figure.legend(loc="outside upper right", ncols=len(series), fontsize=8)
     return save(figure, name, unit)
