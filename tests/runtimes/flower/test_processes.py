@@ -198,7 +198,7 @@ def test_everything_that_goes_wrong_with_devices_and_the_server(tmp_path, popula
                 break
         os.kill(events(out, "start")[0]["pid"], signal.SIGKILL)
         federation.stop("superlink", "silent", how=signal.SIGKILL)
-        # Nobody is silent from here on, and those who lost their SuperLink may wait for a minute before they look again.
+        # Nobody is silent from here on, and who lost the SuperLink may wait for a minute before looking for it again.
         later = {"expected": len(NAMES) - 2, "deadline": float(LIMIT)}
         FederationSettings.read(out).model_copy(update=later).write(out)
         federation.superlink()
