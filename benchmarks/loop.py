@@ -27,11 +27,6 @@ from federec.evaluation.candidates import Candidates
 State = dict[str, Tensor]
 
 
-def clock() -> float:
-    """CPU seconds; with several threads seconds on the wall, since theirs would add up."""
-    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
-
-
 class Samples(Dataset[tuple[Tensor, Tensor]]):
     """A client's items and labels."""
 
@@ -171,7 +166,7 @@ class Loop:
 
     def round(self, users: list[int], pools: list[set[int]]) -> tuple[float, float]:
         """These users train, one after the other, and the server takes the mean; seconds, and the mean loss."""
-        began, losses, uploads = clock(), [], []
+        began, losses, uploads = time.process_time(), [], []
         for user, pool in zip(users, pools, strict=True):
             items, labels = [], []
             for positive in self.split.train[self.split.ptr[user] : self.split.ptr[user + 1]].tolist():
@@ -186,18 +181,18 @@ class Loop:
         for state in uploads[1:]:
             for name in mean:
                 mean[name] += state[name]
-        return clock() - began, float(np.mean(losses))
+        return time.process_time() - began, float(np.mean(losses))
 
     def evaluate(self, users: list[int]) -> float:
         """Each of these users ranks its held-out items of validation and test; seconds."""
-        began = clock()
+        began = time.process_time()
         for user in users:
             model = self.of(user)
             for candidates in (self.candidates.valid[user], self.candidates.test[user]):
                 with torch.no_grad():
                     scores = model(candidates.long().clamp(min=0))
                 scores.argsort(descending=True).tolist().index(0)
-        return clock() - began
+        return time.process_time() - began
 
     def of(self, user: int) -> Any:
         """The client's own copy of the model."""

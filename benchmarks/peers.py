@@ -1,16 +1,18 @@
 """Federec against its peers, ratios within one run, one thread, in CPU seconds.
 
-    python benchmarks/peers.py [--data ml-100k ml-1m] [--clients 96] [--threads 2] [--page] [--pfl PYTHON]
+    python benchmarks/peers.py [--data ml-100k ml-1m] [--clients 96] [--rounds 100] [--page] [--pfl PYTHON]
 
 * One client at a time (`loop.py`): a whole round - drawing negatives, training, evaluating every device's validation
-  and test item - of the same method with the same settings. The loop is measured on clients of evenly spaced lengths
-  and scaled to all. With `--threads` once more with so many threads each, in seconds on the wall: for an idle machine.
+  and test item - of the same method with the same settings. The loop, whose rounds are all the same work, is measured
+  on clients of evenly spaced lengths and scaled to all. Federec plays a run of so many rounds, and the mean counts: a
+  network's rounds take less time when it is trained (`kernels.patterns`).
 * pfl, Apple's simulator, where an interpreter that has it is named (`pfl_peer.py` says how to make one): the training
   of FedMF's model by federated averaging, on the same clients.
 * The machine (`floor.py`): how long a fused round would take if nothing but its arithmetic, or its memory traffic, took
   time. PFedRec's arithmetic: two passes of logits, the gradient of w, the step of the rows, 2 dim operations each a
-  sample. FedRecGEL's: of each row that a device touches, 5 products with the first layer - the one with the server's
-  rows is the same for all - and 8 with each other in its three gradients, 1 with these in an evaluation. Traffic: each
+  sample. FedRecGEL's, row by row: of each that a device touches, 5 products with the first layer - the one with the
+  server's rows is the same for all - and 8 with each other in its three gradients, 1 with these in an evaluation; rows
+  that go back together need less. Traffic: each
   row that a device touches is read from the shared table, and read and written in the sum; training items are read
   once.
 * Centralised `implicit` (extra `bench`) for scale: seconds to train on pooled data, and HR@10 under `clean`.
@@ -27,12 +29,12 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 import numpy as np
 import torch
 from floor import arithmetic, bandwidth
-from loop import MODELS, Loop, clock
+from loop import MODELS, Loop
 from page import bars, put, table
 
 import federec as fr
@@ -43,8 +45,8 @@ from federec.evaluation.protocols import protocol
 from federec.plugins.registry import build
 from federec.runtimes.trainers import trainer
 
-SECONDS = 4.0
-"""Rounds of federec are played until so much CPU time has passed."""
+EARLY = 5
+"""Rounds of federec, after the first, that are told apart."""
 ROUNDS = 5
 """Rounds of the loop, which copies much memory: one took 29 to 42 s within minutes. Medians count."""
 
@@ -75,17 +77,17 @@ def one_by_one(name: str, split: Split, clients: int) -> tuple[float, float]:
     return median(seconds) * split.data.n_users / len(users), losses[0]
 
 
-def federec(name: str, split: Split, engine: str) -> tuple[float, float]:
-    """Seconds of a round, and the loss of the first."""
+def federec(name: str, split: Split, rounds: int) -> tuple[float, float, float]:
+    """Seconds of a round: the mean of a run from its second on, the first of which loads kernels, and of its early
+    ones; the loss of the first."""
     method = build(name)
-    worker = trainer(method, split, protocol("paper"), 0, method.default_participation, "cpu", engine)
-    loss, seconds, round_ = worker.play(1).loss, [], 1  # the first loads kernels
-    while sum(seconds) < SECONDS or len(seconds) < 2:
-        round_ += 1
-        began = clock()
+    worker = trainer(method, split, protocol("paper"), 0, method.default_participation, "cpu", "fused")
+    loss, seconds = worker.play(1).loss, []
+    for round_ in range(2, rounds + 1):
+        began = time.process_time()
         worker.play(round_)
-        seconds.append(clock() - began)
-    return median(seconds), loss or 0.0
+        seconds.append(time.process_time() - began)
+    return mean(seconds), mean(seconds[:EARLY]), loss or 0.0
 
 
 def touched(split: Split) -> float:
@@ -148,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", nargs="+", default=["ml-100k", "ml-1m"])
     parser.add_argument("--clients", type=int, default=96)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--pfl", metavar="PYTHON")
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
@@ -160,26 +162,19 @@ def main() -> None:
         print(f"\n{title}\n\n{text}", flush=True)
         parts.append(f"{title}\n\n{text}")
 
-    def one_at_a_time() -> tuple[list[tuple[str, float, float]], list[list[str]]]:
-        seconds, rows = [], []
-        for data in asked.data:
-            split = leave_one_out(fr.load(data))
-            for name in MODELS:
-                slow, loop_loss = one_by_one(name, split, asked.clients)
-                quick, loss = federec(name, split, "fused")
-                seconds.append((f"{name}, {data}", slow, quick))
-                losses = f"{loop_loss:.3f}", f"{loss:.3f}"
-                rows.append([f"{name}, {data}", f"{slow:.2f}", f"{quick:.4f}", f"{slow / quick:.0f}x", *losses])
-                print(*rows[-1], flush=True)
-        return seconds, rows
-
-    head = ["a round", "loop, s", "federec, s", "ratio", "loss, loop", "loss, federec"]
-    seconds, rounds = one_at_a_time()
-    tell("**One client at a time.** Losses are those of the first round, each from its own random start.", head, rounds)
-    if asked.threads > 1:
-        torch.set_num_threads(asked.threads)
-        tell(f"**The same with {asked.threads} threads each**, seconds on the wall.", head, one_at_a_time()[1])
-        torch.set_num_threads(1)
+    seconds, rows = [], []
+    for data in asked.data:
+        split = leave_one_out(fr.load(data))
+        for name in MODELS:
+            slow, loop_loss = one_by_one(name, split, asked.clients)
+            quick, early, loss = federec(name, split, asked.rounds)
+            seconds.append((f"{name}, {data}", slow, quick))
+            figures = f"{slow:.2f}", f"{quick:.4f}", f"{slow / quick:.0f}x", f"{early:.4f}"
+            rows.append([f"{name}, {data}", *figures, f"{loop_loss:.3f}", f"{loss:.3f}"])
+            print(*rows[-1], flush=True)
+    head = ["a round", "loop, s", "federec, s", "ratio", f"rounds 2-{1 + EARLY}, s", "loss, loop", "loss, federec"]
+    title = f"**One client at a time.** Federec: the mean of a run of {asked.rounds} rounds."
+    tell(f"{title} Losses are those of the first round, each from its own random start.", head, rows)
 
     least = []
     for data in asked.data:
@@ -195,7 +190,7 @@ def main() -> None:
         rows = []
         for data in asked.data:
             split = leave_one_out(fr.load(data))
-            slow, (quick, _) = simulated(asked.pfl, split, asked.clients), federec("fedmf", split, "fused")
+            slow, (quick, *_) = simulated(asked.pfl, split, asked.clients), federec("fedmf", split, asked.rounds)
             rows.append([f"fedmf, {data}", f"{slow:.2f}", f"{quick:.4f}", f"{slow / quick:.0f}x"])
         head = ["a round", "pfl, s, training alone", "federec, s, with evaluation", "ratio"]
         tell("**pfl**, its PyTorch simulation.", head, rows)

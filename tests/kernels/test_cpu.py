@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import numba
@@ -10,7 +11,7 @@ from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
 from federec.kernels import cpu
 from federec.kernels.additive import additive_round
-from federec.kernels.cpu import DIGIT, bits, draw, exp, shuffled, sources
+from federec.kernels.cpu import DIGIT, bits, draw, exp, log1p, shuffled, sources
 from federec.kernels.linear import linear_round, linear_scores
 
 
@@ -34,6 +35,11 @@ def exps(x):
     return [exp(each) for each in x]
 
 
+@numba.njit
+def logarithms(x):
+    return [log1p(each) for each in x]
+
+
 def test_compiled_code_is_kept_until_any_source_of_the_kernels_changes(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.py").write_text(name)
@@ -42,6 +48,13 @@ def test_compiled_code_is_kept_until_any_source_of_the_kernels_changes(tmp_path)
     assert sources(tmp_path) != before
     kept = {kernel._cache._cache_file._source_stamp for kernel in (linear_round, linear_scores, additive_round)}
     assert kept == {sources(Path(cpu.__file__).parent)}
+
+
+def test_compiled_code_whose_types_are_no_more_is_compiled_anew(tmp_path, monkeypatch):
+    kept = linear_scores._cache._cache_file
+    monkeypatch.setattr(kept, "_index_path", str(tmp_path / "index"))
+    (tmp_path / "index").write_bytes(pickle.dumps(kept._version) + b"cfederec.kernels.linear\nNoMore\n.")
+    assert kept._load_index() == {}
 
 
 def test_bits_are_those_of_the_streams():
@@ -83,3 +96,8 @@ def test_exp():
     x = -np.geomspace(1e-6, 86, 10_000).astype(np.float32)
     assert np.allclose(exps(x), np.exp(x.astype(np.float64)), rtol=5e-6, atol=1e-7)
     assert exps(np.array([0, -200, -np.inf], np.float32)) == pytest.approx([1, 0, 0])
+
+
+def test_log1p():
+    x = np.append(np.geomspace(1e-30, 1, 10_000), 0).astype(np.float32)
+    assert np.allclose(logarithms(x), np.log1p(x.astype(np.float64)), rtol=5e-7, atol=0)

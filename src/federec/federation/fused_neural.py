@@ -10,9 +10,12 @@ from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
 from federec.federation.fused_base import Facts, FusedRound, Share, histories, on_threads
 from federec.federation.state import State
+from federec.kernels.cpu import floats
 from federec.kernels.network import Net, Shape, make_net, make_tile, network_scores
 from federec.kernels.neural import Plan, make_room, neural_round
 from federec.methods.forms import NeuralScore
+
+_LANES = 16  # units that a processor takes at once
 
 
 class NeuralRound(FusedRound):
@@ -25,8 +28,8 @@ class NeuralRound(FusedRound):
         self.rows = torch.cat([self.state.shared[name] for name in form.tables], 1)
         # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
         self.known = first_products(self.state.shared[form.tables[-1]][: len(self.rows) * form.gradients], self.net)
-        self.total = np.zeros((self.threads, *self.rows.shape), np.float32)
-        self.layer_total = np.zeros((self.threads, len(self.net.flat)), np.float32)
+        self.total = floats(self.threads, *self.rows.shape)
+        self.layer_total = floats(self.threads, len(self.net.flat))
 
     def learn(self, share: Share) -> None:
         form, method, users = self.form, self.method, torch.from_numpy(share.users)
@@ -34,7 +37,9 @@ class NeuralRound(FusedRound):
         rates = [np.float32(value) for value in (*steps, Adam.beta1, Adam.beta2, Adam.eps)]
         plan = Plan(method.negatives, method.batch, method.epochs, not form.gradients, *rates)
         samples = max(self.devices.lengths(users, method.negatives).tolist(), default=0)
-        sizes = self.devices.n_items, samples, samples if form.gradients else method.batch, self.shape
+        # Rows of one step on all samples have patterns in common, those of a batch hardly any.
+        step = samples if form.gradients else method.batch
+        sizes = self.devices.n_items, samples, step, self.shape, form.gradients
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers])
         server = self.rows.numpy(), self.net.flat, self.known.numpy(), ends
         own = [_taken(self.state.private, names, users) for names in _kept(form)]
@@ -81,11 +86,25 @@ def neural_scores(form: NeuralScore, state: State, users: Tensor, items: Tensor)
     asked[items] = True
     place = asked.cumsum(0, dtype=torch.int32) - 1
     v = product[0] if product else rows[:, :0]
-    server = net, first_products(rows[asked], net).numpy(), v[asked].numpy()
-    own, ask = _taken(state.private, form.users, users).numpy(), place[items].numpy()
+    known, own = first_products(rows[asked], net), _taken(state.private, form.users, users)
+    share = own[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
+    order, widths = _reach(known, share)
+    above = net.weights[1] if len(net.weights) > 1 else net.top[shape.product : -1]
+    above[:] = above[order]
+    server = net, known[:, order].numpy(), v[asked].numpy()
+    asking = own.numpy(), share[:, order].numpy(), widths.numpy(), place[items].numpy()
     out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
-    on_threads(threads, lambda t: network_scores(t, threads, *server, make_tile(shape, first=1), own, ask, out))
+    on_threads(threads, lambda t: network_scores(t, threads, *server, make_tile(shape, first=1), *asking, out))
     return torch.from_numpy(out)
+
+
+def _reach(known: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Units of the first layer, those first that most users can activate with some item, and how many of them each user
+    needs: a trained network has many that a user cannot."""
+    able = share + torch.cat([known, known.new_full((1, known.shape[1]), -torch.inf)]).max(0).values > 0
+    order = able.sum(0).argsort(descending=True)
+    last = (able[:, order] * torch.arange(1, len(order) + 1)).max(1).values
+    return order, ((last + _LANES - 1) // _LANES * _LANES).clamp(max=len(order))
 
 
 def _kept(form: NeuralScore) -> list[tuple[str, ...]]:

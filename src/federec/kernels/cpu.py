@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,8 +34,22 @@ def kernel(function: Any) -> Any:
     """Compiled code that is kept on disk. Numba would keep it until the kernel's own file changes; but pieces from
     other files are compiled into it, and two kernels with unlike versions of one piece do not go together."""
     compiled: Any = numba.njit(**_OPTIONS, cache=True)(function)
-    compiled._cache._cache_file._source_stamp = _SOURCES
+    kept = compiled._cache._cache_file
+    kept._source_stamp = _SOURCES
+    kept._load_index = _readable(kept._load_index)
     return compiled
+
+
+def _readable(load: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]]:
+    """An index of compiled code may name types that are no more; numba would fail before it sees that it is old."""
+
+    def index() -> dict[Any, str]:
+        try:
+            return load()
+        except AttributeError:
+            return {}
+
+    return index
 
 
 _GOLDEN = np.uint64(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
@@ -48,6 +63,14 @@ DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
 
 
+def floats(*sizes: int) -> Any:
+    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time."""
+    size = math.prod(sizes)
+    room = np.zeros(size + 15, np.float32)
+    start = -(room.ctypes.data // 4) % 16
+    return room[start : start + size].reshape(sizes)
+
+
 class Histories(NamedTuple):
     """What all devices learn from: `cohort.draw.Devices` as arrays."""
 
@@ -55,6 +78,13 @@ class Histories(NamedTuple):
     train: Any
     closed_ptr: Any
     gaps: Any
+
+
+@jit
+def even(count: int, most: int) -> int:
+    """The size of parts, about the same for all, of at most so many."""
+    parts = max(1, (count + most - 1) // most)
+    return max(1, (count + parts - 1) // parts)
 
 
 @jit
@@ -77,6 +107,15 @@ def exp(x: Any) -> Any:
     p = (p * f + np.float32(9.6181291e-3)) * f + np.float32(5.5504109e-2)
     p = (p * f + np.float32(2.4022651e-1)) * f + np.float32(6.9314718e-1)
     return (p * f + np.float32(1.0)) * power
+
+
+@jit
+def log1p(x: Any) -> Any:
+    """log(1 + x) of 0 <= x <= 1, by a polynomial for the same reason; relative error 4e-7."""
+    p = np.float32(-8.5746758e-3) * x + np.float32(4.4214193e-2)
+    p = (p * x + np.float32(-1.0785368e-1)) * x + np.float32(1.7757024e-1)
+    p = (p * x + np.float32(-2.4499612e-1)) * x + np.float32(3.3276176e-1)
+    return ((p * x + np.float32(-4.9997449e-1)) * x + np.float32(9.9999982e-1)) * x
 
 
 @jit
@@ -193,11 +232,11 @@ def laplace(values: Any, ids: Any, key: Any, scale: Any, quantiles: Any) -> None
 def send(ids: Any, table: Any, shared: Any, total: Any, sent: Any) -> None:
     """Add the changes of a device's rows to the total. `sent`: rows held, rows changed, values changed."""
     for row in range(len(table)):
-        item, changed = ids[row], 0
+        item, changed = ids[row], np.int32(0)
         for k in range(table.shape[1]):
             change = table[row, k] - shared[item, k]
             total[item, k] += change
-            changed += change != 0
+            changed += np.int32(change != 0)
         sent[1] += changed > 0
         sent[2] += changed
     sent[0] = len(table)

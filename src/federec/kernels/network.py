@@ -2,19 +2,19 @@
 
     z_ij = h . [p_i * v_j, t_ij] + b,      t_ij = relu(... relu(q_i U + x_j W_0 + b_0) W_1 + b_1 ...)
 
-Rows go through the layers a tile at a time, forward and back. Matrix products are SciPy's BLAS, which numba calls.
-Inner loops count from 0 over slices: an index that might be negative, for all the compiler knows, would keep them from
-the wide registers.
+Rows go forward through the layers a tile at a time; back go their patterns (`kernels.patterns`). Matrix products are
+SciPy's BLAS, which numba calls. Inner loops count from 0 over slices: an index that might be negative, for all the
+compiler knows, would keep them from the wide registers.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import jit, kernel
+from federec.kernels.cpu import even, exp, floats, jit, kernel, log1p
+from federec.kernels.patterns import Patterns, add_up, forget, take_in, transpose
 
 _PRODUCTS = 1_000_000  # in one multiplication: up to that OpenBLAS takes matrices as they lie, near the machine's limit
 _MOST, _LEAST = 256, 8  # rows in a tile
@@ -42,6 +42,8 @@ class Net(NamedTuple):
     biases: tuple[Any, ...]
     top: Any
     """h, and b as its last value."""
+    turned: tuple[Any, ...]
+    """W transposed, which multiplies faster; `turn` follows a change of W."""
 
 
 class Batch(NamedTuple):
@@ -54,6 +56,7 @@ class Batch(NamedTuple):
     v: Any
     x: Any
     """Gradients of v and x."""
+    patterns: Patterns
 
 
 class Tile(NamedTuple):
@@ -63,19 +66,18 @@ class Tile(NamedTuple):
     x: Any
     hidden: tuple[Any, ...]
     """Outputs of each layer."""
-    back: tuple[Any, ...]
-    """The gradient there."""
     error: Any
-    turned: tuple[Any, ...]
-    """W transposed, which multiplies faster."""
     part: tuple[Any, ...]
-    """The tile's part of the gradient of W."""
+    """Some patterns' part of the gradient of W."""
     share: Any
     """What the user brings to the first layer."""
+    pair: Any
+    """h p, of the product's part of h."""
+    places: Any
+    """0, 1, 2, ..."""
     pull: Any
     mix: Any
-    square: Any
-    """Sums over all rows: of the gradient at the first layer, of error times v, of squares of the rows' gradient."""
+    """Sums over all rows: of the gradient at the first layer, of error times v."""
 
 
 def make_net(shape: Shape) -> Net:
@@ -87,7 +89,8 @@ def make_net(shape: Shape) -> Net:
     flat = floats(sum(sizes) + shape.product + shape.hidden[-1] + 1)
     user, *layers, top = np.split(flat, np.cumsum(sizes))
     weights = tuple(w.reshape(i, o) for w, i, o in zip(layers[::2], inputs, shape.hidden, strict=True))
-    return Net(flat, user.reshape(shape.dim, -1), weights, tuple(layers[1::2]), top)
+    turned = tuple(floats(*w.T.shape) for w in weights)
+    return Net(flat, user.reshape(shape.dim, -1), weights, tuple(layers[1::2]), top, turned)
 
 
 def make_tile(shape: Shape, first: int = 0) -> Tile:
@@ -99,19 +102,14 @@ def make_tile(shape: Shape, first: int = 0) -> Tile:
         floats(rows, shape.product),
         floats(rows, shape.dim),
         tuple(floats(rows, size) for size in shape.hidden),
-        tuple(floats(rows, size) for size in shape.hidden),
         floats(rows),
-        tuple(floats(*w.T.shape) for w in weights),
         weights,
         floats(shape.hidden[0]),
+        floats(shape.product),
+        np.arange(rows, dtype=np.int32),
         floats(shape.hidden[0]),
         floats(shape.product),
-        floats(1),
     )
-
-
-def floats(*sizes: int) -> Any:
-    return np.zeros(sizes, np.float32)
 
 
 @jit
@@ -129,31 +127,17 @@ def square(values: Any) -> Any:
 
 
 @jit
-def _add(part: Any, total: Any) -> None:
-    for j in range(part.shape[0]):
-        for k in range(part.shape[1]):
-            total[j, k] += part[j, k]
-
-
-@jit
-def _add_rows(rows: Any, total: Any) -> None:
-    for i in range(rows.shape[0]):
-        for k in range(rows.shape[1]):
-            total[k] += rows[i, k]
-
-
-@jit
-def _turn(weights: Any, out: Any) -> None:
-    for j in range(out.shape[0]):
-        for k in range(out.shape[1]):
-            out[j, k] = weights[k, j]
+def turn(net: Any) -> None:
+    """Transpose W of all layers."""
+    for layer in range(len(net.turned)):
+        transpose(net.weights[layer], net.turned[layer])
 
 
 @jit
 def _look_up(table: Any, rows: Any, out: Any) -> None:
     for i in range(len(rows)):
         row = rows[i]
-        for k in range(table.shape[1]):
+        for k in range(out.shape[1]):
             out[i, k] = table[row, k]
 
 
@@ -179,15 +163,6 @@ def _activate(values: Any, bias: Any) -> None:
 
 
 @jit
-def _gate(back: Any, hidden: Any) -> None:
-    """A unit that was not active passes nothing back."""
-    zero = np.float32(0.0)
-    for i in range(back.shape[0]):
-        for k in range(back.shape[1]):
-            back[i, k] = back[i, k] if hidden[i, k] > zero else zero
-
-
-@jit
 def _share(weights: Any, bias: Any, user: Any, out: Any) -> None:
     """What the user brings to the first layer: q U + b_0."""
     dim = len(weights)
@@ -200,58 +175,55 @@ def _share(weights: Any, bias: Any, user: Any, out: Any) -> None:
 
 
 @jit
-def _forward(weights: Any, biases: Any, share: Any, hidden: Any, n: int) -> None:
-    """Through the layers; `hidden[0]` holds x W_0."""
-    _activate(hidden[0][:n], share)
+def _forward(first: Any, weights: Any, biases: Any, hidden: Any) -> None:
+    """From the first layer's outputs through the others. Units after these are not active."""
+    n = len(first)
     for layer in range(1, len(hidden)):
-        np.dot(hidden[layer - 1][:n], weights[layer], hidden[layer][:n])
+        if layer == 1:
+            np.dot(first, weights[layer][: first.shape[1]], hidden[layer][:n])
+        else:
+            np.dot(hidden[layer - 1][:n], weights[layer], hidden[layer][:n])
         _activate(hidden[layer][:n], biases[layer])
 
 
 @jit
-def _even(count: int, most: int) -> int:
-    """The size of parts, about the same for all, of at most so many."""
-    parts = max(1, (count + most - 1) // most)
-    return max(1, (count + parts - 1) // parts)
-
-
-@jit
-def _logit(top: Any, user: Any, v: Any, t: Any, row: int, i: int) -> Any:
-    """h . [p * v, t] + b, of row `row` of v and row i of t."""
-    product = v.shape[1]
-    z, rest = top[len(top) - 1], top[product:]
+def _logits(top: Any, user: Any, v: Any, places: Any, t: Any, pair: Any, out: Any) -> None:
+    """h . [p * v, t] + b, of rows of t and those of v at these places."""
+    product = len(pair)
+    rest = top[product:]
     for k in range(product):
-        z += top[k] * user[k] * v[row, k]
-    for k in range(t.shape[1]):
-        z += rest[k] * t[i, k]
-    return z
+        pair[k] = top[k] * user[k]
+    for i in range(len(places)):
+        z, place = top[len(top) - 1], places[i]
+        for k in range(product):
+            z += pair[k] * v[place, k]
+        for k in range(t.shape[1]):
+            z += rest[k] * t[i, k]
+        out[i] = z
 
 
 @jit
-def _errors(top: Any, user: Any, v: Any, t: Any, sides: Any, weight: Any, error: Any) -> Any:
-    """weight (sigma(z) - y) of each row; returns their part of the loss."""
-    loss, one = 0.0, np.float32(1.0)
-    for i in range(len(t)):
-        wrong = sides[i] * _logit(top, user, v, t, i, i)
-        ratio = math.exp(-abs(wrong))
+def _errors(sides: Any, weight: Any, told: bool, error: Any) -> Any:
+    """From z of each row to weight (sigma(z) - y); returns their part of the loss, if it is to be `told`."""
+    loss, one, zero = 0.0, np.float32(1.0), np.float32(0.0)
+    for i in range(len(error)):
+        error[i] *= sides[i]
+    if told:
+        for i in range(len(error)):
+            loss += weight[i] * (max(error[i], zero) + log1p(exp(-abs(error[i]))))
+    for i in range(len(error)):
+        ratio = exp(-abs(error[i]))
         large = one / (one + ratio)
-        error[i] = weight[i] * sides[i] * (large if wrong > 0 else ratio * large)
-        loss += weight[i] * (max(wrong, np.float32(0.0)) + math.log1p(ratio))
+        error[i] = weight[i] * sides[i] * (large if error[i] > 0 else ratio * large)
     return loss
 
 
 @jit
-def _fall(top: Any, v: Any, error: Any, t: Any, mix: Any, back: Any) -> None:
-    """From the errors to the last hidden layer."""
-    product = v.shape[1]
-    rest = top[product:]
-    for i in range(len(back)):
-        scale = error[i]
-        for k in range(product):
-            mix[k] += scale * v[i, k]
-        for k in range(back.shape[1]):
-            back[i, k] = scale * rest[k]
-    _gate(back, t)
+def _mix(error: Any, v: Any, mix: Any) -> None:
+    """Add up errors times v."""
+    for i in range(len(error)):
+        for k in range(len(mix)):
+            mix[k] += error[i] * v[i, k]
 
 
 @jit
@@ -269,28 +241,14 @@ def _fall_shared(top: Any, user: Any, error: Any, t: Any, v_gradient: Any, slope
 
 
 @jit
-def _backward(tile: Any, weights: Any, biases: Any, shared: bool, n: int) -> None:
-    """From the last hidden layer to the first, and with `shared` to W and b between them."""
-    hidden, back = tile.hidden, tile.back
-    for layer in range(len(hidden) - 1, 0, -1):
-        if shared:
-            np.dot(hidden[layer - 1][:n].T, back[layer][:n], tile.part[layer])
-            _add(tile.part[layer], weights[layer])
-            _add_rows(back[layer][:n], biases[layer])
-        np.dot(back[layer][:n], tile.turned[layer], back[layer - 1][:n])
-        _gate(back[layer - 1][:n], hidden[layer - 1][:n])
-    _add_rows(back[0][:n], tile.pull)
-
-
-@jit
 def _tile(
     tile: Any, batch: Any, table: Any, places: Any, net: Any, user: Any, uphill: Any, gradient: Any, known: Any,
-    shared: bool, start: int, stop: int,
+    shared: bool, told: bool, start: int, stop: int,
 ) -> Any:  # fmt: skip
-    """Forward and back with rows start .. stop of the batch; returns their part of the loss."""
+    """Forward with rows start .. stop of the batch, which join their patterns; returns their part of the loss."""
     n, last = stop - start, len(tile.hidden) - 1
     v_gradient, x_gradient = batch.v[start:stop], batch.x[start:stop]
-    v, x, t, back = tile.v[:n], tile.x[:n], tile.hidden[last][:n], tile.back[0][:n]
+    v, x, t = tile.v[:n], tile.x[:n], tile.hidden[last][:n]
     _gather(table, places[start:stop], _FIRST, uphill, v_gradient, v)
     if shared or not len(known):
         _gather(table, places[start:stop], v.shape[1], uphill, x_gradient, x)
@@ -298,17 +256,15 @@ def _tile(
         _look_up(known, batch.items[start:stop], tile.hidden[0])
     else:
         np.dot(x, net.weights[0], tile.hidden[0][:n])
-    _forward(net.weights, net.biases, tile.share, tile.hidden, n)
-    loss = _errors(net.top, user, v, t, batch.sides[start:stop], batch.weight[start:stop], tile.error)
-    _fall(net.top, v, tile.error, t, tile.mix, tile.back[last][:n])
+    _activate(tile.hidden[0][:n], tile.share)
+    _forward(tile.hidden[0][:n], net.weights, net.biases, tile.hidden)
+    _logits(net.top, user, v, tile.places[:n], t, tile.pair, tile.error)
+    loss = _errors(batch.sides[start:stop], batch.weight[start:stop], told, tile.error[:n])
+    _mix(tile.error[:n], v, tile.mix)
     if shared:
         _fall_shared(net.top, user, tile.error, t, v_gradient, gradient.top)
-    _backward(tile, gradient.weights, gradient.biases, shared, n)
-    if shared:
-        np.dot(x.T, back, tile.part[0])
-        _add(tile.part[0], gradient.weights[0])
-        np.dot(back, tile.turned[0], x_gradient)
-        tile.square[0] += square(v_gradient.ravel()) + square(x_gradient.ravel())
+    h = net.top[v.shape[1] : len(net.top) - 1]
+    take_in(batch.patterns, x, tile.hidden, tile.error[:n], h, net.turned, shared, tile.pull, x_gradient)
     return loss
 
 
@@ -318,21 +274,20 @@ def gradient_of(
     shared: bool, gradient: Any, private: bool, slope: Any,
 ) -> Any:  # fmt: skip
     """The gradient of the loss of a batch of `count` rows: of what is `shared` into `gradient` and the batch, of what
-    is `private` into `slope`; returns the loss. Rows are those of the table at these places, moved by `uphill` times
-    the gradient that they have; where `known` has rows they are x W_0 of all items."""
-    dim, product, loss = tile.x.shape[1], tile.v.shape[1], 0.0
+    is `private` into `slope`; returns the loss if both are asked for. Rows are those of the table at these places,
+    moved by `uphill` times the gradient that they have; where `known` has rows they are x W_0 of all items."""
+    dim, product, patterns, told, loss = tile.x.shape[1], tile.v.shape[1], batch.patterns, shared and private, 0.0
     if shared:
         gradient.flat.fill(0)
     tile.pull.fill(0)
     tile.mix.fill(0)
-    tile.square.fill(0)
-    for layer in range(len(tile.turned)):
-        _turn(net.weights[layer], tile.turned[layer])
+    forget(patterns)
     _share(net.user, net.biases[0], user, tile.share)
-    size = _even(count, len(tile.error))
+    size = even(count, len(tile.error))
     for start in range(0, count, size):
         stop = min(count, start + size)
-        loss += _tile(tile, batch, table, places, net, user, uphill, gradient, known, shared, start, stop)
+        loss += _tile(tile, batch, table, places, net, user, uphill, gradient, known, shared, told, start, stop)
+    add_up(patterns, len(tile.error), tile.part, shared, gradient.weights, gradient.biases, tile.pull)
     if shared:
         for k in range(product):
             gradient.top[k] = user[k] * tile.mix[k]
@@ -353,17 +308,22 @@ def gradient_of(
 
 @kernel
 def network_scores(
-    first: int, every: int, net: Any, known: Any, v: Any, tile: Any, own: Any, ask: Any, scores: Any
-) -> None:
+    first: int, every: int, net: Any, known: Any, v: Any, tile: Any, own: Any, share: Any, widths: Any, ask: Any,
+    scores: Any,
+) -> None:  # fmt: skip
     """Scores of the items `ask` [users, K]; `known` [M, w] is x W_0 and v [M, .] the other part of the server's rows,
-    `own` the users' [p, q]; one thread's share."""
-    size, t = _even(ask.shape[1], len(tile.error)), tile.hidden[len(tile.hidden) - 1]
+    `own` the users' [p, q], `share` [users, w] what they bring to the first layer, of whose units no more than the
+    first `widths` can be active; one thread's share."""
+    size, last = even(ask.shape[1], len(tile.error)), len(tile.hidden) - 1
+    room = tile.hidden[0].ravel()
     for index in range(first, len(ask), every):
-        user = own[index]
-        _share(net.user, net.biases[0], user, tile.share)
+        width = widths[index]
         for start in range(0, ask.shape[1], size):
             items = ask[index, start : start + size]
-            _look_up(known, items, tile.hidden[0])
-            _forward(net.weights, net.biases, tile.share, tile.hidden, len(items))
-            for i in range(len(items)):
-                scores[index, start + i] = _logit(net.top, user, v, t, items[i], i)
+            n = len(items)
+            lowest = room[: n * width].reshape(n, width)
+            _look_up(known, items, lowest)
+            _activate(lowest, share[index, :width])
+            _forward(lowest, net.weights, net.biases, tile.hidden)
+            t = tile.hidden[last][:n] if last > 0 else lowest
+            _logits(net.top, own[index], v, items, t, tile.pair, scores[index, start:])

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import DIGIT, draw, jit, kernel, send, shuffled
-from federec.kernels.network import Batch, Net, Shape, Tile, copy, floats, gradient_of, make_net, make_tile, square
+from federec.kernels.cpu import DIGIT, draw, floats, jit, kernel, send, shuffled
+from federec.kernels.network import Batch, Net, Shape, Tile, copy, gradient_of, make_net, make_tile, square, turn
+from federec.kernels.patterns import make_patterns
 
 _STILL, _OFF = np.float32(0.0), np.float32(1e-12)
 _YES, _NO = np.bool_(True), np.bool_(False)  # typed: a plain True would have functions compiled for it alone
@@ -77,11 +78,12 @@ class Room(NamedTuple):
     """[p, q]"""
 
 
-def make_room(n_items: int, samples: int, step: int, shape: Shape) -> Room:
-    """Room for any device with at most so many samples, `step` of which are learned from at a time."""
+def make_room(n_items: int, samples: int, step: int, shape: Shape, merge: bool) -> Room:
+    """Room for any device with at most so many samples, `step` of which are learned from at a time; rows of a step
+    `merge` in patterns."""
     held = min(samples, n_items)
     rows, width = min(step, held), shape.product + shape.dim
-    nets = [make_net(shape) for _ in range(3)]
+    nets, tile = [make_net(shape) for _ in range(3)], make_tile(shape)
     return Room(
         Samples(
             np.full(n_items, -1, np.int32),
@@ -96,10 +98,13 @@ def make_room(n_items: int, samples: int, step: int, shape: Shape) -> Room:
         Batch(
             _integers(rows),
             _integers(rows),
-            *(floats(rows) for _ in range(2)),
-            *(floats(rows, size) for size in (shape.product, shape.dim)),
+            floats(rows),
+            floats(rows),
+            floats(rows, shape.product),
+            floats(rows, shape.dim),
+            make_patterns(rows, len(tile.error), (shape.dim, *shape.hidden[:-1]), shape.hidden, merge),
         ),
-        make_tile(shape),
+        tile,
         floats(held, width),
         np.zeros_like(nets[0].flat),
         *nets,
@@ -132,12 +137,14 @@ def _sharp_gradient(
     tile, batch, net, gradient = room.tile, room.batch, room.net, room.gradient
     user, slope = room.user, room.user_gradient
     loss = gradient_of(tile, batch, count, table, places, net, user, _STILL, known, _YES, gradient, _YES, slope)
-    scale = rho_shared / max(np.float32(math.sqrt(square(gradient.flat) + tile.square[0])), _OFF)
+    norm = square(gradient.flat) + square(batch.v[:count].ravel()) + square(batch.x[:count].ravel())
+    scale = rho_shared / max(np.float32(math.sqrt(norm)), _OFF)
     if rho_private > 0:
         _climb(user, slope, rho_private / max(np.float32(math.sqrt(square(slope))), _OFF), room.user_uphill)
         gradient_of(tile, batch, count, table, places, net, room.user_uphill, _STILL, known, _NO, gradient, _YES, slope)
     if rho_shared > 0:
         _climb(net.flat, gradient.flat, scale, room.uphill.flat)
+        turn(room.uphill)
         gradient_of(tile, batch, count, table, places, room.uphill, user, scale, known[:0], _YES, gradient, _NO, slope)
     return loss
 
@@ -194,13 +201,14 @@ def _learn(room: Any, start: int, stop: int, plan: Any, shared: Any, known: Any,
     batch, gradient = room.batch, room.gradient
     count = _collect(room.samples, start, stop, plan.batch, batch)
     rows = batch.rows[:count]
+    table, places = (room.table, rows) if plan.moves else (shared, batch.items[:count])
+    loss = _sharp_gradient(room, count, table, places, plan.rho_shared, plan.rho_private, known)
     if plan.moves:
-        loss = _sharp_gradient(room, count, room.table, rows, plan.rho_shared, plan.rho_private, known)
         _step_rows(room.table, rows, batch.v, batch.x, plan.item_rate)
         _step(room.net.flat, gradient.flat, plan.layer_rate)
+        turn(room.net)
         _step(room.user, room.user_gradient, plan.rate)
     else:
-        loss = _sharp_gradient(room, count, shared, batch.items, plan.rho_shared, plan.rho_private, known)
         _step_rows(room.table, rows, batch.v, batch.x, np.float32(-1.0))
         _step(room.outbox, gradient.flat, np.float32(-1.0))
         for k in range(len(t)):
@@ -231,10 +239,10 @@ def _fetch(samples: Any, count: int, stride: int, shared: Any, moves: bool, tabl
 def _send_gradients(ids: Any, table: Any, total: Any, sent: Any) -> None:
     """As `send`, of rows that are what is sent."""
     for row in range(len(table)):
-        item, filled = ids[row], 0
+        item, filled = ids[row], np.int32(0)
         for k in range(table.shape[1]):
             total[item, k] += table[row, k]
-            filled += table[row, k] != 0
+            filled += np.int32(table[row, k] != 0)
         sent[1] += filled > 0
         sent[2] += filled
     sent[0] = len(table)
@@ -269,7 +277,9 @@ def neural_round(
         count = draw(positives, gaps, n_items, key, plan.negatives, samples.drawn, samples.open_items)
         held = _fetch(samples, count, count // len(positives), shared, plan.moves, room.table)
         copy(values[index], room.user)
-        copy(layers, room.net.flat)
+        if plan.moves or index == first:  # else they are as they were
+            copy(layers, room.net.flat)
+            turn(room.net)
         room.outbox.fill(0)
         span = plan.batch if plan.moves else count
         for epoch in range(plan.epochs):
