@@ -12,9 +12,8 @@
   time. PFedRec's arithmetic: two passes of logits, the gradient of w, the step of the rows, 2 dim operations each a
   sample. FedRecGEL's, row by row: of each that a device touches, 5 products with the first layer - the one with the
   server's rows is the same for all - and 8 with each other in its three gradients, 1 with these in an evaluation; rows
-  that go back together need less. Traffic: each
-  row that a device touches is read from the shared table, and read and written in the sum; training items are read
-  once.
+  that go back together need less. Traffic: each row that a device touches is read from the shared table, and read and
+  written in the sum; training items are read once.
 * Centralised `implicit` (extra `bench`) for scale: seconds to train on pooled data, and HR@10 under `clean`.
 
 With `--page` the section of docs/benchmarks.md and its figure are written too.
