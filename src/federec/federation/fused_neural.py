@@ -104,7 +104,7 @@ def _reach(known: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     able = share + torch.cat([known, known.new_full((1, known.shape[1]), -torch.inf)]).max(0).values > 0
     order = able.sum(0).argsort(descending=True)
     last = (able[:, order] * torch.arange(1, len(order) + 1)).max(1).values
-    return order, ((last + _LANES - 1) // _LANES * _LANES).clamp(max=len(order))
+    return order, ((last + _LANES - 1) // _LANES * _LANES).clamp(1, len(order))
 
 
 def _kept(form: NeuralScore) -> list[tuple[str, ...]]:
