@@ -5,10 +5,11 @@ import torch
 from federec.cohort.draw import Devices
 from federec.evaluation.protocols import protocol
 from federec.federation.fused import fused_round, fused_scores
+from federec.federation.fused_neural import _reach
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.federation.views import score_global
-from federec.kernels import network
+from federec.kernels import network, neural
 from federec.runtimes.trainers import DeviceTrainer
 
 NET = {"hidden": (7, 5, 3)}  # three layers always: kernels are compiled anew for every depth
@@ -20,6 +21,7 @@ CASES = {
     "fedncf+sam, private": ("fedncf", ("sam",), {**NET, "user_lr": 2.0, "rho_shared": 0.0, "rho_private": 0.2}),
     "fedrecgel": ("fedrecgel", (), {"mlp_dim": 6, "epochs": 1}),
     "fedrecgel, two passes": ("fedrecgel", (), {**NET, "mlp_dim": 6, "epochs": 2, "rho_shared": 0.3}),
+    "fedrecgel, one layer": ("fedrecgel", (), {"hidden": (7,), "mlp_dim": 6}),
     "fedrecgel, flat": ("fedrecgel", (), {**NET, "mlp_dim": 6, "rho_shared": 0.0, "rho_private": 0.0}),
 }
 
@@ -65,8 +67,9 @@ def test_the_kernel_plays_the_same_round(small, devices, case, users, rounds, to
     close(fused_scores(method, fused, devices, users, ask), score_global(method, stacked, users, ask), tolerance)
 
 
-def test_two_threads_do_what_one_does(small, devices):
-    name, plugins, settings = CASES["fedncf+sam"]
+@pytest.mark.parametrize("case", ["fedncf+sam", "fedrecgel, two passes"])
+def test_two_threads_do_what_one_does(small, devices, case):
+    name, plugins, settings = CASES[case]
     method, users = small(name, plugins, **settings), torch.arange(len(devices))
     alone, shared = (State.start(method, devices.n_items, len(devices), 1) for _ in range(2))
     ask, before = torch.arange(devices.n_items).expand(len(devices), -1), alone.copy()
@@ -77,10 +80,39 @@ def test_two_threads_do_what_one_does(small, devices):
     finally:
         torch.set_num_threads(1)
     assert report.up_bytes == other.up_bytes
-    assert torch.equal(alone.private["user"], shared.private["user"])
+    for key, value in alone.private.items():
+        assert torch.equal(shared.private[key], value)
     assert torch.equal(scores, fused_scores(method, before, devices, users, ask))
     for key, value in alone.shared.items():
         close(shared.shared[key], value, 1e-6)  # summed in another order
+
+
+@pytest.mark.parametrize("most", [4, 9])
+def test_patterns_are_added_up_when_there_is_no_room_for_more(small, devices, monkeypatch, most):
+    name, plugins, settings = CASES["fedrecgel, two passes"]
+    method, users = small(name, plugins, **settings), torch.arange(len(devices))
+    stacked, fused = (State.start(method, devices.n_items, len(devices), 1) for _ in range(2))
+    monkeypatch.setattr(network, "_MOST", 4)
+    monkeypatch.setattr(neural, "_PATTERNS", most)
+    play(method, stacked, devices, users, 7, 1)
+    fuse(method, fused, devices, users, 1)
+    for key, value in stacked.tensors().items():
+        close(fused.tensors()[key], value, 1e-4)
+
+
+def test_units_that_a_user_cannot_activate_are_left_out(small, devices):
+    method, users = small("fedrecgel", hidden=(40, 5, 3), mlp_dim=6), torch.arange(len(devices))
+    state = State.start(method, devices.n_items, len(devices), 1)
+    state.shared["mlp.0.bias"][::2] -= 1000
+    state.private["user_mlp"][2] = -100 * state.shared["mlp.0.weight"][:6].sum(1).sign()
+    ask = torch.arange(devices.n_items).expand(len(users), -1)
+    close(fused_scores(method, state, devices, users, ask), score_global(method, state, users, ask), 1e-5)
+    known, share = torch.randn(7, 40), torch.zeros(3, 40)
+    share[0, 5:], share[1], known[3, 4] = -1000, -1000, torch.nan
+    order, widths = _reach(known, share)
+    assert widths.tolist() == [16, 16, 40] and 4 in order[:1]  # the one that is not a number may be active for all
+    assert _reach(known[:0], share)[1].tolist() == [1, 1, 1]
+    assert len(_reach(known, share[:0])[1]) == 0
 
 
 def test_sam_without_radii_changes_no_bit(small, devices):

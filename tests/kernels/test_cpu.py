@@ -50,10 +50,11 @@ def test_compiled_code_is_kept_until_any_source_of_the_kernels_changes(tmp_path)
     assert kept == {sources(Path(cpu.__file__).parent)}
 
 
-def test_compiled_code_whose_types_are_no_more_is_compiled_anew(tmp_path, monkeypatch):
+@pytest.mark.parametrize("gone", [b"linear\nNoMore", b"no_more\nLinear"])
+def test_compiled_code_whose_types_are_no_more_is_compiled_anew(tmp_path, monkeypatch, gone):
     kept = linear_scores._cache._cache_file
     monkeypatch.setattr(kept, "_index_path", str(tmp_path / "index"))
-    (tmp_path / "index").write_bytes(pickle.dumps(kept._version) + b"cfederec.kernels.linear\nNoMore\n.")
+    (tmp_path / "index").write_bytes(pickle.dumps(kept._version) + b"cfederec.kernels." + gone + b"\n.")
     assert kept._load_index() == {}
 
 

@@ -32,6 +32,9 @@ def test_what_comes_back_is_what_autograd_finds(hidden, patterns, merge, shared)
     net, gradient, tile = make_net(shape), make_net(shape), make_tile(shape)
     net.flat[:] = random.normal(size=len(net.flat))
     x, error = (random.normal(size=size).astype(np.float32) for size in ((ROWS, DIM), ROWS))
+    net.biases[0][:] -= 3
+    x[::7] = 0  # no unit is active there
+    net.biases[0][:] = np.minimum(net.biases[0], 0)
 
     weights = [torch.tensor(w, requires_grad=True) for w in net.weights]
     biases = [torch.tensor(b, requires_grad=True) for b in net.biases]
@@ -43,12 +46,16 @@ def test_what_comes_back_is_what_autograd_finds(hidden, patterns, merge, shared)
 
     room = make_patterns(ROWS, TILE, (DIM, *hidden[:-1]), hidden, merge)
     out, pull = np.zeros_like(x), np.zeros(hidden[0], np.float32)
+    back(net, gradient, tile, room, x[9:], tuple(each[9:] for each in outputs), -error[9:], shared, out[9:], pull)
+    for each in (gradient.flat, out, pull):  # nothing is left of what came before
+        each.fill(0)
     back(net, gradient, tile, room, x, tuple(outputs), error, shared, out, pull)
     assert room.count[0] in (patterns if merge else [ROWS])
     close = {"rtol": 1e-4, "atol": 1e-4 * float(weights[0].grad.abs().max())}
     np.testing.assert_allclose(pull, biases[0].grad, **close)
     if shared:
         np.testing.assert_allclose(out, rows.grad, **close)
+        assert not out[::7].any() and not rows.grad[::7].any()
         for got, expected in zip((*gradient.weights, *gradient.biases[1:]), (*weights, *biases[1:]), strict=True):
             np.testing.assert_allclose(got, expected.grad, **close)
     else:

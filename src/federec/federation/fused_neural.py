@@ -37,9 +37,10 @@ class NeuralRound(FusedRound):
         rates = [np.float32(value) for value in (*steps, Adam.beta1, Adam.beta2, Adam.eps)]
         plan = Plan(method.negatives, method.batch, method.epochs, not form.gradients, *rates)
         samples = max(self.devices.lengths(users, method.negatives).tolist(), default=0)
-        # Rows of one step on all samples have patterns in common, those of a batch hardly any.
-        step = samples if form.gradients else method.batch
-        sizes = self.devices.n_items, samples, step, self.shape, form.gradients
+        # Rows of one step on all samples have patterns in common, those of a batch hardly any. With one layer alone they
+        # would all have the same.
+        step, merge = samples if form.gradients else method.batch, form.gradients and len(self.shape.hidden) > 1
+        sizes = self.devices.n_items, samples, step, self.shape, merge
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers])
         server = self.rows.numpy(), self.net.flat, self.known.numpy(), ends
         own = [_taken(self.state.private, names, users) for names in _kept(form)]
@@ -90,8 +91,9 @@ def neural_scores(form: NeuralScore, state: State, users: Tensor, items: Tensor)
     share = own[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
     order, widths = _reach(known, share)
     above = net.weights[1] if len(net.weights) > 1 else net.top[shape.product : -1]
-    above[:] = above[order]
-    server = net, known[:, order].numpy(), v[asked].numpy()
+    above[:] = above[order.numpy()]
+    known = known[:, order]
+    server = net, known.numpy(), v[asked].numpy()
     asking = own.numpy(), share[:, order].numpy(), widths.numpy(), place[items].numpy()
     out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
     on_threads(threads, lambda t: network_scores(t, threads, *server, make_tile(shape, first=1), *asking, out))
@@ -100,10 +102,11 @@ def neural_scores(form: NeuralScore, state: State, users: Tensor, items: Tensor)
 
 def _reach(known: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """Units of the first layer, those first that most users can activate with some item, and how many of them each user
-    needs: a trained network has many that a user cannot."""
-    able = share + torch.cat([known, known.new_full((1, known.shape[1]), -torch.inf)]).max(0).values > 0
-    order = able.sum(0).argsort(descending=True)
-    last = (able[:, order] * torch.arange(1, len(order) + 1)).max(1).values
+    needs: a trained network has many that a user cannot. Sums over units, and their rounding, follow that order."""
+    most = known.amax(0) if len(known) else known.new_full(known.shape[1:], -torch.inf)
+    able = ~(share + most <= 0)  # what is not a number is not hidden
+    order = able.sum(0).argsort(descending=True, stable=True)
+    last = (able[:, order] * torch.arange(1, len(order) + 1)).amax(1)
     return order, ((last + _LANES - 1) // _LANES * _LANES).clamp(1, len(order))
 
 

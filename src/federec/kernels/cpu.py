@@ -46,7 +46,7 @@ def _readable(load: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]
     def index() -> dict[Any, str]:
         try:
             return load()
-        except AttributeError:
+        except (AttributeError, ImportError):
             return {}
 
     return index
@@ -232,11 +232,11 @@ def laplace(values: Any, ids: Any, key: Any, scale: Any, quantiles: Any) -> None
 def send(ids: Any, table: Any, shared: Any, total: Any, sent: Any) -> None:
     """Add the changes of a device's rows to the total. `sent`: rows held, rows changed, values changed."""
     for row in range(len(table)):
-        item, changed = ids[row], np.int32(0)
+        item, changed = ids[row], 0
         for k in range(table.shape[1]):
             change = table[row, k] - shared[item, k]
             total[item, k] += change
-            changed += np.int32(change != 0)
+            changed += change != 0
         sent[1] += changed > 0
         sent[2] += changed
     sent[0] = len(table)

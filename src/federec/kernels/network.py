@@ -43,7 +43,7 @@ class Net(NamedTuple):
     top: Any
     """h, and b as its last value."""
     turned: tuple[Any, ...]
-    """W transposed, which multiplies faster; `turn` follows a change of W."""
+    """W transposed, which multiplies faster, as of the last `turn`; in a gradient 0."""
 
 
 class Batch(NamedTuple):
@@ -176,7 +176,7 @@ def _share(weights: Any, bias: Any, user: Any, out: Any) -> None:
 
 @jit
 def _forward(first: Any, weights: Any, biases: Any, hidden: Any) -> None:
-    """From the first layer's outputs through the others. Units after these are not active."""
+    """From the first layer's outputs through the others; units of it beyond these are not active."""
     n = len(first)
     for layer in range(1, len(hidden)):
         if layer == 1:
@@ -286,6 +286,9 @@ def gradient_of(
     size = even(count, len(tile.error))
     for start in range(0, count, size):
         stop = min(count, start + size)
+        if patterns.count[0] + stop - start > len(patterns.error):  # no room for so many more
+            add_up(patterns, len(tile.error), tile.part, shared, gradient.weights, gradient.biases, tile.pull)
+            forget(patterns)
         loss += _tile(tile, batch, table, places, net, user, uphill, gradient, known, shared, told, start, stop)
     add_up(patterns, len(tile.error), tile.part, shared, gradient.weights, gradient.biases, tile.pull)
     if shared:

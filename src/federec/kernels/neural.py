@@ -13,6 +13,7 @@ from federec.kernels.cpu import DIGIT, draw, floats, jit, kernel, send, shuffled
 from federec.kernels.network import Batch, Net, Shape, Tile, copy, gradient_of, make_net, make_tile, square, turn
 from federec.kernels.patterns import make_patterns
 
+_PATTERNS = 1 << 12  # that are kept before they are added up
 _STILL, _OFF = np.float32(0.0), np.float32(1e-12)
 _YES, _NO = np.bool_(True), np.bool_(False)  # typed: a plain True would have functions compiled for it alone
 
@@ -102,7 +103,7 @@ def make_room(n_items: int, samples: int, step: int, shape: Shape, merge: bool) 
             floats(rows),
             floats(rows, shape.product),
             floats(rows, shape.dim),
-            make_patterns(rows, len(tile.error), (shape.dim, *shape.hidden[:-1]), shape.hidden, merge),
+            make_patterns(min(rows, _PATTERNS), len(tile.error), (shape.dim, *shape.hidden[:-1]), shape.hidden, merge),
         ),
         tile,
         floats(held, width),
@@ -137,8 +138,8 @@ def _sharp_gradient(
     tile, batch, net, gradient = room.tile, room.batch, room.net, room.gradient
     user, slope = room.user, room.user_gradient
     loss = gradient_of(tile, batch, count, table, places, net, user, _STILL, known, _YES, gradient, _YES, slope)
-    norm = square(gradient.flat) + square(batch.v[:count].ravel()) + square(batch.x[:count].ravel())
-    scale = rho_shared / max(np.float32(math.sqrt(norm)), _OFF)
+    squares = square(gradient.flat) + square(batch.v[:count].ravel()) + square(batch.x[:count].ravel())
+    scale = rho_shared / max(np.float32(math.sqrt(squares)), _OFF)
     if rho_private > 0:
         _climb(user, slope, rho_private / max(np.float32(math.sqrt(square(slope))), _OFF), room.user_uphill)
         gradient_of(tile, batch, count, table, places, net, room.user_uphill, _STILL, known, _NO, gradient, _YES, slope)
@@ -239,10 +240,10 @@ def _fetch(samples: Any, count: int, stride: int, shared: Any, moves: bool, tabl
 def _send_gradients(ids: Any, table: Any, total: Any, sent: Any) -> None:
     """As `send`, of rows that are what is sent."""
     for row in range(len(table)):
-        item, filled = ids[row], np.int32(0)
+        item, filled = ids[row], 0
         for k in range(table.shape[1]):
             total[item, k] += table[row, k]
-            filled += np.int32(table[row, k] != 0)
+            filled += table[row, k] != 0
         sent[1] += filled > 0
         sent[2] += filled
     sent[0] = len(table)

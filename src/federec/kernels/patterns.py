@@ -5,9 +5,10 @@ of the logit in common, and what comes back to them differs by their errors e_j 
 
     dL/dW_l = sum_c (sum_{j in c} e_j h_{l-1,j})^T s_{c,l},      dL/dx_j = e_j s_{c(j),0} W_0^T
 
-The more a network is trained, the fewer patterns the rows of a step have, and fewest if the first layer, the widest, is
-left aside. So patterns are those of the layers above. In the first layer a pattern has the active units of its first
-row; where another row of it `differs`, which few do in more than some units, that is added:
+The more a network is trained, the fewer patterns the rows of a step have, and far fewer if its first layer is left
+aside. So patterns are those of the layers above. In the first layer a pattern has the active units of its first row f.
+Another row j may differ there, mostly in few units: with r_c the slopes if all first units were active, and a_j 1 for
+those that are and 0 for others, d_j = (a_j - a_f) r_c is added:
 
     dL/dW_0 = sum_c (sum_{j in c} e_j x_j)^T s_{c,0} + sum_j e_j x_j^T d_j,      dL/dx_j = e_j (s_{c(j),0} + d_j) W_0^T
 """
@@ -32,10 +33,10 @@ class Patterns(NamedTuple):
     merge: bool
     """Otherwise each row is a pattern of its own."""
     salt: tuple[Any, ...]
-    """A random number for each unit of each layer."""
+    """A random number for each unit of each layer. The first layer's are not used; but a tuple must not be empty."""
     names: Any
-    """[C] the sum of its active units' random numbers; two patterns have the same by a chance of 2^-64."""
-    places: Any
+    """[C] its active units' random numbers, combined; two patterns have the same by a chance of 2^-64."""
+    bins: Any
     """[a power of 2] patterns by name; -1: none."""
     count: Any
     """[1] how many there are."""
@@ -46,7 +47,7 @@ class Patterns(NamedTuple):
     slopes: tuple[Any, ...]
     """Of each layer: [C, width] of the logit at its output, 0 for inactive units."""
     free: Any
-    """[C, width] the same at the first layer's output, had it all units active."""
+    """[C, width] at the first layer's output, before those of inactive units are set to 0."""
     leads: Any
     """[C, words] the first layer's active units of the first row, as bits."""
     slopes_x: Any
@@ -83,36 +84,37 @@ def make_patterns(rows: int, tile: int, inputs: tuple[int, ...], hidden: tuple[i
 
 @jit
 def forget(patterns: Any) -> None:
-    """None so far."""
-    patterns.places.fill(-1)
-    patterns.added.fill(0)
+    """Begin anew: there are no patterns yet."""
     patterns.count[0] = 0
+    if patterns.merge:
+        patterns.bins.fill(-1)
+        patterns.added.fill(0)
 
 
 @jit
 def _name(rows: Any, salt: Any, names: Any) -> None:
-    """Add to the names of rows those of their active units."""
+    """Combine the numbers of rows' active units with their names."""
     none = np.int64(0)
     for i in range(len(names)):
         name = none
         for k in range(len(salt)):
-            name += salt[k] if rows[i, k] > 0 else none
-        names[i] += name
+            name ^= salt[k] if rows[i, k] > 0 else none
+        names[i] ^= name
 
 
 @jit
-def _find(names: Any, places: Any, known: Any, count: int, whose: Any) -> int:
+def _find(names: Any, bins: Any, named: Any, count: int, whose: Any) -> int:
     """The pattern of each row by its name; new ones are counted on. Returns how many there are."""
-    last = len(places) - 1
+    last = len(bins) - 1
     for i in range(len(names)):
         name = names[i]
         place = name & last
-        while places[place] >= 0 and known[places[place]] != name:
+        while bins[place] >= 0 and named[bins[place]] != name:
             place = (place + 1) & last
-        if places[place] < 0:
-            places[place], known[count] = count, name
+        if bins[place] < 0:
+            bins[place], named[count] = count, name
             count += 1
-        whose[i] = places[place]
+        whose[i] = bins[place]
     return count
 
 
@@ -143,6 +145,7 @@ def _sum(rows: Any, error: Any, whose: Any, new: int, sums: Any) -> None:
 
 @jit
 def _sum_errors(error: Any, whose: Any, new: int, sums: Any) -> None:
+    """The same of errors alone."""
     for i in range(len(whose)):
         if whose[i] == new:
             sums[new] = 0
@@ -187,12 +190,13 @@ def _active(rows: Any, out: Any) -> None:
         for word in range(out.shape[1]):
             some, total = rows[i, 64 * word : 64 * word + 64], none
             for k in range(len(some)):
-                total += _BITS[k] if some[k] > 0 else none
+                total |= _BITS[k] if some[k] > 0 else none
             out[i, word] = total
 
 
 @jit
 def _scale(rows: Any, error: Any, whose: Any, out: Any) -> None:
+    """Patterns' rows times the errors."""
     for i in range(len(whose)):
         scale, pattern = error[i], whose[i]
         for k in range(out.shape[1]):
@@ -203,13 +207,14 @@ def _scale(rows: Any, error: Any, whose: Any, out: Any) -> None:
 def _correct(
     patterns: Any, x: Any, error: Any, whose: Any, new: int, turned: Any, shared: bool, pull: Any, out: Any
 ) -> None:
-    """Add what rows have more, or less, than the first of their patterns; those from `new` on begin with theirs."""
+    """Add what rows have more, or less, than the first of their patterns, which for those from `new` on comes now."""
     leads, free, total, rows = patterns.leads, patterns.free, patterns.added, patterns.row_bits
     for i in range(len(whose)):
-        pattern, first = whose[i], whose[i] == new
+        pattern, first, any_ = whose[i], whose[i] == new, np.int64(0)
         new += first
         for word in range(rows.shape[1]):
             active = rows[i, word]
+            any_ |= active
             if first:
                 leads[pattern, word] = active
             different = active ^ leads[pattern, word]
@@ -225,6 +230,9 @@ def _correct(
                         out[i, k] += scale * turned[unit, k]
                     for k in range(x.shape[1]):
                         total[unit, k] += scale * x[i, k]
+        if shared and any_ == 0:  # nothing comes back, to the last bit
+            for k in range(x.shape[1]):
+                out[i, k] = 0
 
 
 @jit
@@ -238,7 +246,7 @@ def take_in(
         names.fill(0)
         for layer in range(1, len(hidden)):
             _name(hidden[layer], patterns.salt[layer], names)
-        patterns.count[0] = _find(names, patterns.places, patterns.names, new, whose)
+        patterns.count[0] = _find(names, patterns.bins, patterns.names, new, whose)
     else:
         for i in range(n):
             whose[i] = new + i
@@ -256,7 +264,7 @@ def take_in(
 
 
 @jit
-def _pull(slopes: Any, error: Any, total: Any) -> None:
+def _add_scaled(slopes: Any, error: Any, total: Any) -> None:
     """Add up slopes times the patterns' errors."""
     for i in range(len(error)):
         scale = error[i]
@@ -273,6 +281,7 @@ def _add(part: Any, total: Any) -> None:
 
 @jit
 def transpose(values: Any, out: Any) -> None:
+    """Rows to columns."""
     for start in range(0, out.shape[1], 16):  # so many are a line of memory
         some = values[start : start + 16]
         for j in range(out.shape[0]):
@@ -288,13 +297,13 @@ def add_up(patterns: Any, tile: int, part: Any, shared: bool, weights: Any, bias
     size = even(count, tile)
     for start in range(0, count, size):
         stop = min(count, start + size)
-        _pull(slopes[0][start:stop], error[start:stop], pull)
+        _add_scaled(slopes[0][start:stop], error[start:stop], pull)
         if shared:
             for layer in range(len(slopes)):
                 np.dot(sums[layer][start:stop].T, slopes[layer][start:stop], part[layer])
                 _add(part[layer], weights[layer])
                 if layer > 0:
-                    _pull(slopes[layer][start:stop], error[start:stop], biases[layer])
+                    _add_scaled(slopes[layer][start:stop], error[start:stop], biases[layer])
     if shared and patterns.merge:
         transpose(patterns.added, part[0])
         _add(part[0], weights[0])
