@@ -37,8 +37,8 @@ class NeuralRound(FusedRound):
         rates = [np.float32(value) for value in (*steps, Adam.beta1, Adam.beta2, Adam.eps)]
         plan = Plan(method.negatives, method.batch, method.epochs, not form.gradients, *rates)
         samples = max(self.devices.lengths(users, method.negatives).tolist(), default=0)
-        # Rows of one step on all samples have patterns in common, those of a batch hardly any. With one layer alone they
-        # would all have the same.
+        # Rows of one step on all samples have patterns in common, those of a batch hardly any. Where there is but one
+        # layer, all would have the same.
         step, merge = samples if form.gradients else method.batch, form.gradients and len(self.shape.hidden) > 1
         sizes = self.devices.n_items, samples, step, self.shape, merge
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers])

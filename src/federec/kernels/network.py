@@ -18,7 +18,6 @@ from federec.kernels.patterns import Patterns, add_up, forget, take_in, transpos
 
 _PRODUCTS = 1_000_000  # in one multiplication: up to that OpenBLAS takes matrices as they lie, near the machine's limit
 _MOST, _LEAST = 256, 8  # rows in a tile
-_FIRST = np.int64(0)  # typed: a plain 0 would have functions compiled for it alone
 
 
 class Shape(NamedTuple):
@@ -142,15 +141,22 @@ def _look_up(table: Any, rows: Any, out: Any) -> None:
 
 
 @jit
-def _gather(table: Any, places: Any, first: int, uphill: Any, gradient: Any, out: Any) -> None:
-    """Rows of the table from column `first` on, moved by so much of their gradient."""
+def _gather(
+    table: Any, places: Any, uphill: Any, v_gradient: Any, x_gradient: Any, whole: bool, v: Any, x: Any
+) -> None:
+    """Rows v of the table, and with `whole` x, moved by so much of their gradient."""
     for i in range(len(places)):
-        row = table[places[i], first:]
-        for k in range(out.shape[1]):
-            out[i, k] = row[k]
+        row, rest = table[places[i]], table[places[i], v.shape[1] :]
+        for k in range(v.shape[1]):
+            v[i, k] = row[k]
+        if whole:
+            for k in range(x.shape[1]):
+                x[i, k] = rest[k]
         if uphill > 0:
-            for k in range(out.shape[1]):
-                out[i, k] += uphill * gradient[i, k]
+            for k in range(v.shape[1]):
+                v[i, k] += uphill * v_gradient[i, k]
+            for k in range(x.shape[1]):
+                x[i, k] += uphill * x_gradient[i, k]
 
 
 @jit
@@ -249,9 +255,7 @@ def _tile(
     n, last = stop - start, len(tile.hidden) - 1
     v_gradient, x_gradient = batch.v[start:stop], batch.x[start:stop]
     v, x, t = tile.v[:n], tile.x[:n], tile.hidden[last][:n]
-    _gather(table, places[start:stop], _FIRST, uphill, v_gradient, v)
-    if shared or not len(known):
-        _gather(table, places[start:stop], v.shape[1], uphill, x_gradient, x)
+    _gather(table, places[start:stop], uphill, v_gradient, x_gradient, shared or not len(known), v, x)
     if len(known):
         _look_up(known, batch.items[start:stop], tile.hidden[0])
     else:
