@@ -92,9 +92,9 @@ def neural_scores(form: NeuralScore, state: State, users: Tensor, items: Tensor)
     order, widths = _reach(known, share)
     above = net.weights[1] if len(net.weights) > 1 else net.top[shape.product : -1]
     above[:] = above[order.numpy()]
-    known = known[:, order]
+    known, share = known.index_select(1, order), share.index_select(1, order)
     server = net, known.numpy(), v[asked].numpy()
-    asking = own.numpy(), share[:, order].numpy(), widths.numpy(), place[items].numpy()
+    asking = own.numpy(), share.numpy(), widths.numpy(), place[items].numpy()
     out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
     on_threads(threads, lambda t: network_scores(t, threads, *server, make_tile(shape, first=1), *asking, out))
     return torch.from_numpy(out)
@@ -106,7 +106,7 @@ def _reach(known: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     most = known.amax(0) if len(known) else known.new_full(known.shape[1:], -torch.inf)
     able = ~(share + most <= 0)  # what is not a number is not hidden
     order = able.sum(0).argsort(descending=True, stable=True)
-    last = (able[:, order] * torch.arange(1, len(order) + 1)).amax(1)
+    last = (able.index_select(1, order) * torch.arange(1, len(order) + 1, dtype=torch.int32)).amax(1)
     return order, ((last + _LANES - 1) // _LANES * _LANES).clamp(1, len(order))
 
 
