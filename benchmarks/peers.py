@@ -172,7 +172,7 @@ def main() -> None:
             rows.append([f"{name}, {data}", *figures, f"{loop_loss:.3f}", f"{loss:.3f}"])
             print(*rows[-1], flush=True)
     head = ["a round", "loop, s", "federec, s", "ratio", f"rounds 2-{1 + EARLY}, s", "loss, loop", "loss, federec"]
-    title = f"**One client at a time.** Federec: the mean of a run of {asked.rounds} rounds."
+    title = f"**One client at a time.** Federec: the mean of a run of {asked.rounds} rounds, and of its early ones."
     tell(f"{title} Losses are those of the first round, each from its own random start.", head, rows)
 
     least = []
@@ -183,7 +183,7 @@ def main() -> None:
             figures = f"{took:.4f}", f"{arithmetic_:.4f}", f"{traffic:.4f}", f"{took / max(arithmetic_, traffic):.1f}x"
             least.append([f"{name}, {data}", *figures])
     head = ["a round", "federec, s", "arithmetic, s", "traffic, s", "over the larger"]
-    tell("**The machine at its best.**", head, least)
+    tell("**The machine at its best**, row by row; rows that share their way back need less.", head, least)
 
     if asked.pfl:
         rows = []
