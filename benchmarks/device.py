@@ -28,12 +28,12 @@ def play(folder: Path, key: Path, method: str) -> None:
     import torch
 
     from federec.federation.state import State
-    from federec.runtimes.config import RunConfig
+    from federec.network.device_folder import DeviceStore
+    from federec.network.keys import Key
+    from federec.network.messages import RECORD, Order
+    from federec.network.parameters import Seen
+    from federec.runs.config import RunConfig
     from federec.runtimes.flower.client import Work
-    from federec.runtimes.flower.keys import Key
-    from federec.runtimes.flower.parameters import Seen
-    from federec.runtimes.flower.store import DeviceStore
-    from federec.runtimes.flower.wire import RECORD, Order
 
     torch.set_num_threads(1)
     loading, rounds, sent = time.process_time() - began, [], 0
@@ -67,8 +67,8 @@ def main() -> None:
     from page import bars, put, table
 
     from federec.data.sets import load
-    from federec.runtimes.flower.keys import Key
-    from federec.runtimes.flower.store import DeviceStore
+    from federec.network.device_folder import DeviceStore
+    from federec.network.keys import Key
 
     data = load(asked.data)
     counts = np.bincount(data.users)

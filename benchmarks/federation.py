@@ -33,15 +33,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONP
 import torch
 from page import bars, put, table
 
-from federec.runtimes.config import RunConfig
+from federec.network.catalogue import Catalogue
+from federec.network.device_folder import DeviceStore
+from federec.network.keys import Key
+from federec.network.messages import Order
+from federec.network.parameters import Seen
+from federec.network.settings import EVENTS, FederationSettings, prepare
+from federec.runs.config import RunConfig
 from federec.runtimes.flower import client
-from federec.runtimes.flower.catalogue import Catalogue
-from federec.runtimes.flower.keys import Key
-from federec.runtimes.flower.parameters import Seen
-from federec.runtimes.flower.settings import EVENTS, FederationSettings, prepare
-from federec.runtimes.flower.store import DeviceStore
 from federec.runtimes.flower.up import Federation, share_out
-from federec.runtimes.flower.wire import Order
 
 DEVICES, ROUNDS, TURNS = 5, 6, 3
 APP = """[project]

@@ -28,8 +28,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from federec.cohort.draw import Devices, draw
 from federec.data.split import leave_one_out
 from federec.methods.fedrap import FedRAP
-from federec.runtimes.config import RunConfig
-from federec.runtimes.folder import RunFolder
+from federec.runs.config import RunConfig
+from federec.runs.folder import RunFolder
 from federec.runtimes.local import run
 
 

@@ -31,7 +31,7 @@ from federec.methods.base import DeviceMethod
 from federec.methods.pfedrec import PFedRec
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
-from federec.runtimes.trainers import Engine, trainer
+from federec.runtimes.simulation import Engine, trainer
 
 
 def bandwidth() -> float:

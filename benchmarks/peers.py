@@ -42,7 +42,7 @@ from federec.evaluation.candidates import Candidates, sample
 from federec.evaluation.evaluator import Evaluator
 from federec.evaluation.protocols import protocol
 from federec.plugins.registry import build
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 EARLY = 5
 """Rounds of federec, after the first, that are told apart."""

@@ -24,9 +24,8 @@ from federec.data.split import leave_one_out
 from federec.errors import UserError
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
-from federec.runtimes.config import RunConfig
-from federec.runtimes.run import make_trainer
-from federec.runtimes.trainers import DeviceTrainer
+from federec.runs.config import RunConfig
+from federec.runtimes.simulation import DeviceTrainer, make_trainer
 
 HEAD = ["combination", "devices", "engine", "s a round", "slowest"]
 

@@ -20,11 +20,11 @@ from page import bars, put, table
 from federation import ends, spent
 from federec.data.split import leave_one_out
 from federec.evaluation.protocols import protocol
-from federec.runtimes.config import RunConfig
-from federec.runtimes.flower.catalogue import Catalogue
-from federec.runtimes.flower.settings import FederationSettings, prepare
+from federec.network.catalogue import Catalogue
+from federec.network.settings import FederationSettings, prepare
+from federec.runs.config import RunConfig
 from federec.runtimes.flower.up import Federation, share_out
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 NODES, ROUNDS = 100, 4
 

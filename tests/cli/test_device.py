@@ -160,10 +160,10 @@ def test_recommendations(federec, refused, place, ratings):
     import torch
 
     from federec.federation.state import State
-    from federec.runtimes.config import RunConfig
-    from federec.runtimes.flower.keys import Key
-    from federec.runtimes.flower.parameters import Seen
-    from federec.runtimes.flower.store import DeviceStore
+    from federec.network.device_folder import DeviceStore
+    from federec.network.keys import Key
+    from federec.network.parameters import Seen
+    from federec.runs.config import RunConfig
 
     federec("device", "init", "--data", ratings, "--users", "0-1")
     store = DeviceStore.open(place / "device", Key.file(keys(place)[0]))

@@ -163,7 +163,7 @@ for package, words in {commands}.items():
 
 
 def test_strange_failures_are_one_line(federec, monkeypatch, tmp_path, popular):
-    from federec.runtimes.folder import RunFolder
+    from federec.runs.folder import RunFolder
 
     for failure, says in (
         (PermissionError(13, "Permission denied", "/a/b"), "error: /a/b: Permission denied; check"),

@@ -7,11 +7,11 @@ from federec.evaluation.protocols import protocol
 from federec.federation.engine import neighbours
 from federec.federation.fused import fused_round, fused_scores
 from federec.federation.round import play
+from federec.federation.scoring import Neighbour, score_global, score_own
 from federec.federation.state import State
-from federec.federation.views import Neighbour, score_global, score_own
 from federec.methods.fedrap import FedRAP
 from federec.plugins.registry import build
-from federec.runtimes.trainers import DeviceTrainer
+from federec.runtimes.simulation import DeviceTrainer
 
 METHODS = ("pfedrec", "fedmf", "fedrecon", "local-only")
 PLUGINS = ((), ("dualper",), ("sam",), ("ldp",), ("dualper", "sam"), ("sam", "dualper", "ldp"))

@@ -7,10 +7,10 @@ from federec.evaluation.protocols import protocol
 from federec.federation.fused import fused_round, fused_scores
 from federec.federation.fused_neural import _reach
 from federec.federation.round import play
+from federec.federation.scoring import score_global
 from federec.federation.state import State
-from federec.federation.views import score_global
 from federec.kernels import network, neural
-from federec.runtimes.trainers import DeviceTrainer
+from federec.runtimes.simulation import DeviceTrainer
 
 NET = {"hidden": (7, 5, 3)}  # three layers always: kernels are compiled anew for every depth
 CASES = {

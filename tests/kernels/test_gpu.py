@@ -13,12 +13,12 @@ from federec.cohort.draw import draw as draw_stacked
 from federec.evaluation.protocols import protocol
 from federec.federation.engine import fits
 from federec.federation.round import learn, play
+from federec.federation.scoring import score_global, score_own
 from federec.federation.state import State
-from federec.federation.views import score_global, score_own
 from federec.methods.central import CentralMethod
 from federec.methods.registry import METHODS
 from federec.plugins.registry import build
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if find_spec("triton") is None:

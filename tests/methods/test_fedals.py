@@ -7,12 +7,12 @@ from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.evaluation.protocols import protocol
 from federec.federation.round import play
+from federec.federation.scoring import score_global
 from federec.federation.state import State
-from federec.federation.views import score_global
 from federec.methods.fedals import FedALS, fold, unfold
 from federec.methods.ials import IALS
 from federec.plugins.registry import build
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 def test_a_sweep_by_hand(split_of):

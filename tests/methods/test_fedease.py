@@ -10,12 +10,12 @@ from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.evaluation.protocols import protocol
 from federec.federation.round import play
+from federec.federation.scoring import score_global
 from federec.federation.state import State
-from federec.federation.views import score_global
 from federec.methods.ease import EASE
 from federec.methods.fedease import FedEASE
 from federec.plugins.registry import build
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 def start(method, split):

@@ -10,7 +10,7 @@ from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.methods.fedncf import FedNCF
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 def network(shared):

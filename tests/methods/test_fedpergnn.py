@@ -14,7 +14,7 @@ from federec.evaluation.protocols import protocol
 from federec.federation.round import cohorts, play
 from federec.federation.state import State
 from federec.methods.fedpergnn import FedPerGNN
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 BARE = {"dim": 4, "laplace": 0.0, "pseudo": 0, "neighbours": 2}
 

@@ -14,7 +14,7 @@ from federec.federation.round import cohorts, play
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 from federec.methods.fedrap import FedRAP
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 QUIET = {"lr": 0.1, "item_lr": 3.0, "v1": 0.2, "v2": 0.3, "dim": 4, "weight_decay": 0.01}
 

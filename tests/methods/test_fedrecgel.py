@@ -10,8 +10,8 @@ from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.methods.fedrecgel import FedRecGEL
-from federec.runtimes.config import RunConfig
-from federec.runtimes.trainers import trainer
+from federec.runs.config import RunConfig
+from federec.runtimes.simulation import trainer
 
 SHARED = (
     "items_gmf",

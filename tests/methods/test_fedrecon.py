@@ -12,7 +12,7 @@ from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.methods.fedrecon import FedRecon
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 @pytest.mark.parametrize("disjoint", [True, False])

@@ -10,7 +10,7 @@ from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.evaluation.protocols import protocol
 from federec.methods.lightgcn import LightGCN, adjacency
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 def plain_graph(split):

@@ -6,7 +6,7 @@ from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.methods.local_only import LocalOnly
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 def test_nothing_is_shared_or_sent(random_split):

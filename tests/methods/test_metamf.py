@@ -12,7 +12,7 @@ from federec.federation.round import play
 from federec.federation.state import State
 from federec.methods.metamf import MetaMF
 from federec.plugins.registry import build
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 class Plain(nn.Module):

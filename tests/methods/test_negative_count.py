@@ -6,10 +6,10 @@ import torch
 from federec.cohort.draw import Devices, draw
 from federec.evaluation.protocols import protocol
 from federec.federation.round import play
+from federec.federation.scoring import score_global
 from federec.federation.state import State
-from federec.federation.views import score_global
 from federec.methods.negative_count import NegativeCount
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 @pytest.mark.parametrize("close", [False, True])

@@ -10,7 +10,7 @@ from federec.evaluation.protocols import protocol
 from federec.methods import pooled
 from federec.methods.mf import MF
 from federec.methods.ncf import NCF
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 @pytest.mark.parametrize("closed", [False, True])

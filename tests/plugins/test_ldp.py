@@ -7,7 +7,7 @@ from federec.evaluation.protocols import protocol
 from federec.federation.round import cohorts, play
 from federec.federation.state import State
 from federec.plugins.registry import build
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 SMALL = {"dim": 4}
 BASES = {"pfedrec": SMALL, "fedmf": SMALL, "fedals": SMALL, "fedease": {}}

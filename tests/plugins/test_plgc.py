@@ -6,20 +6,19 @@ from pydantic import ValidationError
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from federec.cohort.draw import Devices, draw
-from federec.cohort.redundancy import redundancy
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.round import cohorts, play
+from federec.federation.scoring import score_own
 from federec.federation.state import State
-from federec.federation.views import score_own
 from federec.methods.fedmf import FedMF
 from federec.methods.pfedrec import PFedRec
 from federec.plugins.base import plug
-from federec.plugins.plgc import PLGC, _once, _speed
+from federec.plugins.plgc import PLGC, _once, _speed, redundancy
 from federec.plugins.registry import build
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 OFF = {"mix": "fixed", "mix_weight": 1.0, "beta": 0.0}
 

@@ -16,7 +16,7 @@ from federec.methods.pfedrec import PFedRec
 from federec.plugins.base import plug
 from federec.plugins.registry import build
 from federec.plugins.sam import SAM
-from federec.runtimes.trainers import trainer
+from federec.runtimes.simulation import trainer
 
 
 def gradients(loss, values):

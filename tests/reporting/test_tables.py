@@ -4,7 +4,7 @@ import re
 import pytest
 
 from federec.reporting.tables import compare_table, facts_table, items_table, run_table
-from federec.runtimes.recommendation import Recommendation
+from federec.runs.recommendation import Recommendation
 
 
 def result(method="pfedrec", protocol="clean", seed=0, value=0.5, data="tastes", sha="a" * 64, users=9, **config):

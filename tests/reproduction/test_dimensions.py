@@ -2,7 +2,7 @@ import pytest
 
 from federec.reproduction.cells import Cell, Row
 from federec.reproduction.dimensions import figure, noted, table
-from federec.runtimes.folder import RunFolder
+from federec.runs.folder import RunFolder
 
 FEDMF, PLGC = Row("fedmf", "fedmf"), Row("fedmf+plgc", "fedmf", ("plgc",))
 

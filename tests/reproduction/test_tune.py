@@ -4,7 +4,7 @@ import pytest
 
 from federec.errors import UserError
 from federec.reproduction.tune import tune
-from federec.runtimes.config import RunConfig
+from federec.runs.config import RunConfig
 
 pytest.importorskip("optuna", reason="pip install federec[results]")
 

@@ -21,7 +21,7 @@ from federec.methods.registry import METHODS
 from federec.plugins.registry import build
 from federec.runtimes.distributed import ALONE, joined
 from federec.runtimes.local import resume
-from federec.runtimes.trainers import DeviceTrainer
+from federec.runtimes.simulation import DeviceTrainer
 
 ROUNDS = 3
 SMALL = {"dim": 4, "batch": 32, "item_lr_factor": 0.5, "item_lr": 2.0, "pseudo": 10}

@@ -9,8 +9,8 @@ import pytest
 
 import federec as fr
 from federec.plugins.registry import build
-from federec.runtimes import folder as folders
-from federec.runtimes.folder import RunFolder
+from federec.runs import folder as folders
+from federec.runs.folder import RunFolder
 
 KEYS = {
     *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),

@@ -14,7 +14,7 @@ def compare(
     """One table of runs: seeds are averaged, protocols never share a column."""
     from federec.errors import UserError
     from federec.reporting.tables import compare_table
-    from federec.runtimes.folder import RunFolder
+    from federec.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in runs if path.is_dir() or not path.exists()]  # a file in runs/* is no run
     unfinished = [folder for folder in folders if folder.started and not folder.finished]

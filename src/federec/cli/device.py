@@ -15,8 +15,8 @@ from typer import Argument, Option
 from federec.errors import UserError
 
 if TYPE_CHECKING:
-    from federec.runtimes.flower.keys import Key
-    from federec.runtimes.flower.store import DeviceStore
+    from federec.network.device_folder import DeviceStore
+    from federec.network.keys import Key
 
     Make = Callable[[Path, Key], DeviceStore]
 
@@ -54,7 +54,7 @@ def init(
     Everything in it is encrypted. The key is put into a file outside the folder that only you may read, unless you
     choose otherwise. Without the key nobody can read the folder, you included: keep a copy of it.
     """
-    from federec.runtimes.flower.store import check_free
+    from federec.network.device_folder import check_free
 
     if (catalogue is None) == (data is None):
         raise UserError("say what items there are: either --catalogue FILE or, for trying out, --data NAME")
@@ -126,8 +126,8 @@ def recommend(
 
     Ranked are the items whose shared rows have reached the device in some round.
     """
+    from federec.network import recommend as offline
     from federec.reporting.tables import items_table
-    from federec.runtimes.flower import recommend as offline
 
     with _opened(folder, key) as store:
         items = offline.recommend(store, store.user(user), k)
@@ -171,8 +171,8 @@ def forget(
 
 
 def _erase(folder: Path, yes: bool) -> None:
-    from federec.runtimes.flower.keys import Key, key_folder
-    from federec.runtimes.flower.store import check_folder, erase, lock
+    from federec.network.device_folder import check_folder, erase, lock
+    from federec.network.keys import Key, key_folder
 
     check_folder(folder)
     if not yes:
@@ -190,7 +190,7 @@ def _erase(folder: Path, yes: bool) -> None:
 
 @contextmanager
 def _opened(folder: Path, key: Path | None) -> Iterator[DeviceStore]:
-    from federec.runtimes.flower.store import DeviceStore
+    from federec.network.device_folder import DeviceStore
 
     store = DeviceStore.open(folder, find_key(folder, key))
     try:
@@ -201,8 +201,8 @@ def _opened(folder: Path, key: Path | None) -> Iterator[DeviceStore]:
 
 def find_key(folder: Path, given: Path | None) -> Key:
     """The key of a folder: where it was put, or asked for."""
-    from federec.runtimes.flower.keys import Key
-    from federec.runtimes.flower.store import lock
+    from federec.network.device_folder import lock
+    from federec.network.keys import Key
 
     found = lock(folder)
     if given is not None or found.kind == "file":
@@ -214,15 +214,15 @@ def find_key(folder: Path, given: Path | None) -> Key:
 
 
 def _from_catalogue(path: Path, users: list[str]) -> Make:
-    from federec.runtimes.flower.catalogue import Catalogue
-    from federec.runtimes.flower.store import DeviceStore
+    from federec.network.catalogue import Catalogue
+    from federec.network.device_folder import DeviceStore
 
     return partial(DeviceStore.create, catalogue=Catalogue.read(path), users=users)
 
 
 def _from_data(name: str, users: str | None) -> Make:
     from federec.data.sets import load
-    from federec.runtimes.flower.store import DeviceStore
+    from federec.network.device_folder import DeviceStore
 
     data = load(name)
     return partial(DeviceStore.share, data=data, codes=_numbers(users or f"0-{data.n_users - 1}", data.n_users))
@@ -232,7 +232,7 @@ def _make_key(file: Path | None, passphrase: bool, keyring: bool) -> tuple[Key, 
     """A key, and whether it is new."""
     import secrets
 
-    from federec.runtimes.flower.keys import Key, key_folder
+    from federec.network.keys import Key, key_folder
 
     if file is not None and file.exists():
         return Key.file(file), False
@@ -249,7 +249,7 @@ def _ask(new: bool = False) -> str:
 
 
 def _locked(folder: Path) -> str:
-    from federec.runtimes.flower.store import lock
+    from federec.network.device_folder import lock
 
     found = lock(folder)
     places = {"file": f"key file {found.place}", "keyring": "key in the key ring", "passphrase": "passphrase"}

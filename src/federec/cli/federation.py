@@ -19,7 +19,7 @@ from federec.errors import UserError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from federec.runtimes.config import RunConfig
+    from federec.runs.config import RunConfig
 
 app = typer.Typer(
     help="A federation: devices and a server that learn together over a network, on Flower.",
@@ -59,11 +59,11 @@ def up(
     quiet: bool = Option(False, "--quiet", "-q", help="Say nothing on the way; for logs."),
 ) -> None:
     """A whole federation on this machine: a SuperLink and SuperNodes on loopback, stopped when it is over."""
+    from federec.network.catalogue import Catalogue
+    from federec.network.settings import FederationSettings, prepare
     from federec.reporting.tables import run_table
-    from federec.runtimes.flower.catalogue import Catalogue
-    from federec.runtimes.flower.settings import FederationSettings, prepare
+    from federec.runs.folder import RunFolder
     from federec.runtimes.flower.up import bring_up, share_out
-    from federec.runtimes.folder import RunFolder
 
     if auth and not tls:
         raise UserError("devices can only prove who they are over TLS; add --tls")
@@ -114,9 +114,9 @@ def prepare(
     network: list[str] | None = NETWORK,
 ) -> None:
     """Make the folder of a real federation's run; start or continue it with `flwr run OUT/app`."""
-    from federec.runtimes.flower.catalogue import Catalogue
-    from federec.runtimes.flower.settings import FederationSettings
-    from federec.runtimes.flower.settings import prepare as make
+    from federec.network.catalogue import Catalogue
+    from federec.network.settings import FederationSettings
+    from federec.network.settings import prepare as make
 
     config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_)
     settings = FederationSettings.checked(**parse_settings(network or [], "--network"))
@@ -146,8 +146,8 @@ def add_items(
 ) -> None:
     """Put new items at the end of the catalogue; devices hear of them with the next round."""
     from federec.files import write_atomic
-    from federec.runtimes.flower.catalogue import Catalogue
-    from federec.runtimes.flower.settings import CATALOGUE, FederationSettings
+    from federec.network.catalogue import Catalogue
+    from federec.network.settings import CATALOGUE, FederationSettings
 
     FederationSettings.read(run)
     old = Catalogue.read(run / CATALOGUE)
@@ -179,7 +179,7 @@ def node_key(out: Path = Argument(..., readable=False, help="A new file; the pub
 
 
 def _config(given: dict[str, Any], plugins: list[str] | None, settings: list[str] | None) -> RunConfig:
-    from federec.runtimes.config import RunConfig
+    from federec.runs.config import RunConfig
 
     return RunConfig.checked(**given, plugins=tuple(plugins or ()), settings=parse_settings(settings or []))
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from federec.runtimes.folder import Line
-    from federec.runtimes.local import OnRound
+    from federec.runs.folder import Line
+    from federec.runs.loop import OnRound
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from typer import Argument, Option
 from federec.errors import UserError
 
 if TYPE_CHECKING:
-    from federec.runtimes.config import RunConfig
-    from federec.runtimes.distributed import Group
-    from federec.runtimes.folder import RunFolder
-    from federec.runtimes.local import OnRound
+    from federec.runs.config import RunConfig
+    from federec.runs.folder import RunFolder
+    from federec.runs.group import Group
+    from federec.runs.loop import OnRound
     from federec.runtimes.run import Run
 
 _LONG_RANKING = 1e10
@@ -101,7 +101,7 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
 def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> RunConfig:
     """The configuration file, if any, with the preset and the given options over it."""
     from federec.methods import presets
-    from federec.runtimes.config import RunConfig
+    from federec.runs.config import RunConfig
 
     base = (RunConfig() if config is None else RunConfig.read(config)).model_dump(mode="json")
     if given.get("method", base["method"]) != base["method"]:
@@ -114,7 +114,7 @@ def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> 
 
 
 def _start(config: RunConfig, out: Path | None, quiet: bool, group: Group) -> None:
-    from federec.runtimes.folder import RunFolder
+    from federec.runs.folder import RunFolder
     from federec.runtimes.local import run
 
     folder = RunFolder(group.agree(out or free_folder(config)))
@@ -136,7 +136,7 @@ def _start(config: RunConfig, out: Path | None, quiet: bool, group: Group) -> No
 
 
 def _resume(path: Path, quiet: bool, group: Group) -> None:
-    from federec.runtimes.folder import RunFolder
+    from federec.runs.folder import RunFolder
     from federec.runtimes.local import resume
 
     _watch(lambda on_round: resume(path, on_round=on_round, group=group), RunFolder(path), quiet, group)

@@ -24,7 +24,7 @@ def tune(
 
     from federec.cli.train import name_of
     from federec.reproduction.tune import tune as search
-    from federec.runtimes.config import RunConfig
+    from federec.runs.config import RunConfig
 
     given = {"method": method, "plugins": tuple(with_ or ()), "data": data, "protocol": protocol, "seed": seed}
     config = RunConfig.checked(**given, rounds=rounds)

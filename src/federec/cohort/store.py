@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from federec.cohort.layers import Params
-from federec.cohort.room import Arena
+from federec.cohort.memory import Arena
 from federec.cohort.rows import Rows, look_up
 
 PAGE = 32

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
-from federec.cohort.noise import quantiles
 from federec.cohort.store import RowStore
 from federec.federation.fused_base import Facts, Floats, FusedRound, Share, histories, on_threads
 from federec.federation.fused_neural import NeuralRound, neural_scores
@@ -21,6 +20,7 @@ from federec.kernels.linear import Plan, linear_room, linear_round, linear_score
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, Form, LinearScore, Mixing, NeuralScore
+from federec.stages.noise import quantiles
 
 
 class LinearRound(FusedRound):

@@ -9,20 +9,20 @@ from torch import Tensor
 
 from federec import streams
 from federec.cohort.draw import Devices
-from federec.cohort.noise import quantiles
 from federec.cohort.store import PAGE, RowStore
 from federec.federation.fused import form_of, start_of
 from federec.federation.fused_base import Facts
 from federec.federation.round import GPU_MEMORY, LOSS, RoundReport, Sum, settle
+from federec.federation.scoring import score_global
 from federec.federation.state import State
 from federec.federation.update import Channel, Mean
-from federec.federation.views import score_global
 from federec.kernels.gpu import Drawn, draw, shuffle_keys
 from federec.kernels.gpu_additive import Steps, additive_round
 from federec.kernels.gpu_linear import Plan, linear_round, linear_scores
 from federec.kernels.gpu_pages import Store
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore
+from federec.stages.noise import quantiles
 
 _BLOCK = 1024  # samples that a program draws
 _VALUES = 8192  # of item rows that a program looks at together

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from federec.cohort.layers import ITEMS, Params
+from federec.cohort.memory import duplicate, spread
 from federec.cohort.optim import Adam
-from federec.cohort.room import duplicate, spread
 from federec.cohort.store import RowStore
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod

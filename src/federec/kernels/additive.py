@@ -116,7 +116,7 @@ def _miss(z: Any, positive: bool) -> Any:
 @jit
 def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any, gradient: Any, uphill: Any,
            pace: Any, facts: Any) -> float:  # fmt: skip
-    """`_step` along gradients taken uphill (`cohort.sharpness`): of c with c alone moved, of u, b and d with these."""
+    """`_step` along gradients taken uphill (`mathematics.sharpness`): c moved for its own, u, b and d for theirs."""
     dim, n = len(w), 0
     for i in range(len(rows)):
         n += times[i]

@@ -216,7 +216,7 @@ def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> int:
 
 @jit
 def laplace(values: Any, ids: Any, key: Any, scale: Any, quantiles: Any) -> None:
-    """Add a device's Laplace noise to the rows [U, width] of items `ids`, as `cohort.noise.laplace` draws it."""
+    """Add a device's Laplace noise to the rows [U, width] of items `ids`, as `stages.noise.laplace` draws it."""
     width = values.shape[1]
     words = np.uint64((width + 3) // 4)
     for row in range(len(values)):

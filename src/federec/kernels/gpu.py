@@ -141,7 +141,7 @@ def unmark(mark, item, real, device):
 
 @jit
 def laplace(quantiles, key, item, k, DIM: tl.constexpr):
-    """A device's standard Laplace noise for the rows of items, as `cohort.noise.laplace` draws it."""
+    """A device's standard Laplace noise for the rows of items, as `stages.noise.laplace` draws it."""
     word = item.to(tl.int64)[:, None] * ((DIM + 3) // 4) + (k // 4)[None, :]
     random = bits(key, word + _LAPLACE) >> (16 * (k % 4)).to(tl.uint64)[None, :]
     return tl.load(quantiles + ((random & 0xFFFF) ^ 0x8000).to(tl.int32))

@@ -134,7 +134,7 @@ def _sharp_gradient(
     room: Any, count: int, table: Any, places: Any, rho_shared: Any, rho_private: Any, known: Any
 ) -> Any:
     """The gradient that a step goes along: of each group taken where that group, and nothing else, is moved uphill
-    (`cohort.sharpness`); returns the loss where nothing is moved."""
+    (`mathematics.sharpness`); returns the loss where nothing is moved."""
     tile, batch, net, gradient = room.tile, room.batch, room.net, room.gradient
     user, slope = room.user, room.user_gradient
     loss = gradient_of(tile, batch, count, table, places, net, user, _STILL, known, _YES, gradient, _YES, slope)

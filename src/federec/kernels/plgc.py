@@ -1,4 +1,4 @@
-"""PLGC inside the CPU kernels, number for number as `plugins.plgc` and `cohort.redundancy` have it: a device's rows l
+"""PLGC inside the CPU kernels, number for number as `plugins.plgc` and `plugins.plgc` have it: a device's rows l
 are mixed with the rows g that it received, e = a l + (1 - a) g, and kept from repeating themselves.
 
 A batch is given by its distinct `rows` of the device's tables and how many `times` it holds each; what the device has
@@ -164,7 +164,7 @@ def _centre(table: Any, scale: Any, rows: Any, out: Any, spread: Any) -> None:
 
 @jit
 def redundancy(mix: Any, local: Any, scale: Any, rows: Any) -> Any:
-    """The redundancy loss beta R of a batch's rows, and beta dR/dl into `mix.slope`: `cohort.redundancy`. Sums over
+    """The redundancy loss beta R of a batch's rows, and beta dR/dl into `mix.slope`: `plugins.plgc`. Sums over
     rows and dimensions take four rows at a time, which saves three of four loads and stores of what they share."""
     n, dim, slope = len(rows), local.shape[1], mix.slope
     if mix.facts.beta == 0:

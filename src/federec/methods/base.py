@@ -14,7 +14,7 @@ from federec.cohort.cohort import Cohort, Step
 from federec.cohort.draw import Devices, History, Samples
 from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
-from federec.cohort.spectrum import effective_rank, singular_values
+from federec.mathematics.spectrum import effective_rank, singular_values
 from federec.methods.forms import Form
 
 View = Literal["own", "global"]

@@ -22,15 +22,16 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
+from federec import streams
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices, History, Samples
-from federec.cohort.graph import attend, mean, surroundings, tastes
 from federec.cohort.layers import USERS, Param, Params, dot
-from federec.cohort.noise import pseudo_items, pseudo_rows, with_laplace
 from federec.cohort.optim import Adam, server_adam, server_moments
 from federec.cohort.rows import Rows
 from federec.errors import UserError
+from federec.mathematics.attention import attend, mean, surroundings, tastes
 from federec.methods.base import DeviceMethod
+from federec.stages.noise import with_laplace
 
 _LAYERS = ("gat", "from", "to")
 _REASON = "its devices take no steps on shared parameters, only a gradient"
@@ -147,3 +148,21 @@ class FedPerGNN(DeviceMethod):
     def server_step(self, shared: Params, mean: Params, memory: Params) -> Params:
         shared = {**shared, "anonymous": shared["anonymous"] + mean["anonymous"]}
         return server_adam(shared, {name: mean[name] for name in ("items", *_LAYERS)}, memory, self.server_lr)
+
+
+def pseudo_items(key: Tensor, count: int, n_items: int) -> Tensor:
+    """[C, count] items drawn at random, with replacement, to hide a device's own among them."""
+    draw = streams.COVER + torch.arange(count, device=key.device)
+    drawn: Tensor = streams.below(streams.bits(key[:, None], draw), draw.new_tensor(n_items))
+    return drawn
+
+
+def pseudo_rows(values: Tensor, rows: Rows, key: Tensor) -> Tensor:
+    """Values [U, width] to send, in which each row that no sample has a slot for is given those of one of its device's
+    other rows, at random: the same distribution as theirs."""
+    real = torch.zeros_like(rows.ids).index_fill_(0, rows.slots.flatten(), 1).bool()
+    counts = torch.bincount(rows.owner[real], minlength=len(key))
+    owner, ids = rows.owner[~real], rows.ids[~real]
+    pick = streams.below(streams.bits(key[owner], streams.COVER + (1 << 32) + ids), counts[owner])
+    like = real.nonzero().squeeze(1)[(counts.cumsum(0) - counts)[owner] + pick]
+    return values.index_copy(0, (~real).nonzero().squeeze(1), values[like])

@@ -24,7 +24,7 @@ from torch import Tensor
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import Param, Params, dot, hidden, mlp_params
 from federec.cohort.optim import server_adam, server_moments
-from federec.cohort.sharpness import sharpness_aware
+from federec.mathematics.sharpness import sharpness_aware
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import Form, NeuralScore
 

@@ -41,7 +41,7 @@ class LinearScore:
     disjoint: bool = True
     """With passes: v steps on the other half of the samples alone."""
     rho: float = 0.0
-    """How far w and b are moved uphill before their gradient is taken (`cohort.sharpness`)."""
+    """How far w and b are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     item_rho: float = 0.0
     """The same of v."""
     laplace: float = 0.0
@@ -80,7 +80,7 @@ class AdditiveScore:
     tolerance: float
     """Change of the mean loss since the round began, as a share of it, below which a device stops after a pass."""
     rho: float = 0.0
-    """How far w, b and d are moved uphill before their gradient is taken (`cohort.sharpness`)."""
+    """How far w, b and d are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     common_rho: float = 0.0
     """The same of c."""
     mixing: Mixing | None = None
@@ -107,7 +107,7 @@ class NeuralScore:
     """Rows and layers do not step. A pass is one step, of p and q by Adam, on the sum of the losses of all batches; the
     gradients of rows and layers are sent."""
     rho_shared: float = 0.0
-    """How far rows and layers are moved uphill before their gradient is taken (`cohort.sharpness`)."""
+    """How far rows and layers are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     rho_private: float = 0.0
     """The same of p and q."""
 

@@ -17,9 +17,9 @@ from pydantic import NonNegativeFloat
 from federec import streams
 from federec.cohort.cohort import Cohort
 from federec.cohort.layers import Params
-from federec.cohort.noise import with_laplace
 from federec.methods.forms import Form, LinearScore
 from federec.plugins.base import Plugin
+from federec.stages.noise import with_laplace
 
 
 class LDP(Plugin):

@@ -18,7 +18,7 @@ from pydantic import NonNegativeFloat
 
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Params
-from federec.cohort.sharpness import sharpness_aware
+from federec.mathematics.sharpness import sharpness_aware
 from federec.methods.forms import AdditiveScore, Form, NeuralScore
 from federec.plugins.base import Plugin
 

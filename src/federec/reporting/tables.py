@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from federec.data.sets import NamedSet
     from federec.methods.base import Method
     from federec.plugins.base import Plugin
-    from federec.runtimes.recommendation import Recommendation
+    from federec.runs.recommendation import Recommendation
 
 _METRICS = (("sampled", "hr@10"), ("sampled", "ndcg@10"), ("full", "hr@10"), ("full", "ndcg@10"))
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from federec.errors import UserError
 from federec.methods.presets import presets
-from federec.runtimes.config import RunConfig
-from federec.runtimes.folder import RunFolder
+from federec.runs.config import RunConfig
+from federec.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from federec.reproduction.cells import Cell
 from federec.reproduction.figures import pyplot, svg
-from federec.runtimes.folder import Line
+from federec.runs.folder import Line
 
 _RANK, _SPECTRUM, _MIX = "effective rank", "spectrum", "mixing weight"
 

@@ -12,7 +12,7 @@ from federec.data.interactions import Interactions
 from federec.errors import UserError, did_you_mean
 from federec.files import make_folder
 from federec.methods.base import Method
-from federec.runtimes.config import RunConfig
+from federec.runs.config import RunConfig
 from federec.runtimes.local import run
 
 SPAN = 30.0

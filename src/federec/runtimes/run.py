@@ -15,17 +15,12 @@ from torch import Tensor
 from federec.data.interactions import Interactions
 from federec.data.split import Split, leave_one_out
 from federec.errors import UserError
-from federec.evaluation.protocols import protocol
-from federec.methods.base import DeviceMethod
 from federec.reporting.report import html_report
-from federec.runtimes.config import RunConfig
-from federec.runtimes.distributed import ALONE, Group
-from federec.runtimes.folder import Checkpoint, Line, RunFolder
-from federec.runtimes.recommendation import Recommendation, best
-from federec.runtimes.trainers import Trainer, trainer
-
-_LONG = 2.5e6
-"""Interactions times passes from which kernels pay."""
+from federec.runs.config import RunConfig
+from federec.runs.folder import Checkpoint, Line, RunFolder
+from federec.runs.loop import Trainer
+from federec.runs.recommendation import Recommendation, best
+from federec.runtimes.simulation import make_trainer
 
 
 @dataclass
@@ -121,14 +116,3 @@ def usable(device: str) -> bool:
 def place_to_ask(config: RunConfig) -> str:
     """Where a finished run answers: where it was trained, or on the CPU of a machine that has no such device."""
     return config.device if usable(config.device) else "cpu"
-
-
-def make_trainer(config: RunConfig, split: Split, place: str, group: Group = ALONE) -> Trainer:
-    """The trainer that a configuration asks for."""
-    method, rules = config.build(), protocol(config.protocol)
-    share = config.participation or method.default_participation
-    # Compiling a kernel takes some ten seconds, once: a short run is over before that.
-    passes = method.epochs if isinstance(method, DeviceMethod) else 1
-    short = len(split.train) * (config.rounds or 1) * share * passes < _LONG
-    engine = "torch" if config.engine == "auto" and short else config.engine
-    return trainer(method, split, rules, config.seed, share, place, engine, config.evaluate_users, group)

@@ -12,14 +12,15 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
 from federec.data.interactions import Interactions
-from federec.runtimes.config import RunConfig
-from federec.runtimes.flower import client, exchange
-from federec.runtimes.flower.catalogue import Catalogue
-from federec.runtimes.flower.events import Events
-from federec.runtimes.flower.keys import Key
+from federec.network import exchange
+from federec.network.catalogue import Catalogue
+from federec.network.device_folder import DeviceStore
+from federec.network.events import Events
+from federec.network.keys import Key
+from federec.network.settings import EVENTS, FederationSettings, prepare
+from federec.runs.config import RunConfig
+from federec.runtimes.flower import client
 from federec.runtimes.flower.server import serve
-from federec.runtimes.flower.settings import EVENTS, FederationSettings, prepare
-from federec.runtimes.flower.store import DeviceStore
 
 
 class Grid:

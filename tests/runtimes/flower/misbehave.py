@@ -9,9 +9,9 @@ import torch
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
+from federec.network.messages import Reply
+from federec.network.parameters import Seen
 from federec.runtimes.flower import client
-from federec.runtimes.flower.parameters import Seen
-from federec.runtimes.flower.wire import Reply
 
 app = ClientApp()
 app.query()(client.query)

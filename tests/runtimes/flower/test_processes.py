@@ -23,13 +23,13 @@ from federec.data.split import leave_one_out
 from federec.errors import UserError
 from federec.federation.round import learn, play
 from federec.federation.state import State
-from federec.runtimes.config import RunConfig
-from federec.runtimes.flower.catalogue import Catalogue
-from federec.runtimes.flower.keys import Key
-from federec.runtimes.flower.settings import EVENTS, FederationSettings, prepare
-from federec.runtimes.flower.store import DeviceStore
+from federec.network.catalogue import Catalogue
+from federec.network.device_folder import DeviceStore
+from federec.network.keys import Key
+from federec.network.settings import EVENTS, FederationSettings, prepare
+from federec.runs.config import RunConfig
+from federec.runs.folder import RunFolder
 from federec.runtimes.flower.up import Federation, bring_up, follow, free_port, share_out
-from federec.runtimes.folder import RunFolder
 from federec.runtimes.local import run as run_locally
 
 ROOT = Path(__file__).parents[3]

@@ -11,9 +11,9 @@ from tests.runtimes.flower.compare import assert_same
 from tests.runtimes.flower.traffic import Secrets, recorded, search
 
 from federec.errors import UserError
+from federec.network.settings import FederationSettings
+from federec.runs.folder import RunFolder
 from federec.runtimes.flower import secure
-from federec.runtimes.flower.settings import FederationSettings
-from federec.runtimes.folder import RunFolder
 from federec.runtimes.local import run as run_locally
 
 SMALL = {"dim": 4, "batch": 8, "item_lr_factor": 0.2}

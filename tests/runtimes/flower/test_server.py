@@ -13,10 +13,10 @@ from federec.errors import UserError
 from federec.federation.update import Mean
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
+from federec.network.messages import RECORD, Reply
+from federec.network.parameters import Seen
+from federec.runs.folder import RunFolder
 from federec.runtimes.flower import server
-from federec.runtimes.flower.parameters import Seen
-from federec.runtimes.flower.wire import RECORD, Reply
-from federec.runtimes.folder import RunFolder
 from federec.runtimes.local import run as run_locally
 
 FEDERATED = [

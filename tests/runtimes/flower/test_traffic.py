@@ -23,11 +23,11 @@ from federec.federation.state import State
 from federec.federation.update import Mean
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
-from federec.runtimes.config import RunConfig
-from federec.runtimes.flower import channel
-from federec.runtimes.flower.keys import Key
-from federec.runtimes.flower.parameters import Seen
-from federec.runtimes.flower.store import DeviceStore
+from federec.network import channel
+from federec.network.device_folder import DeviceStore
+from federec.network.keys import Key
+from federec.network.parameters import Seen
+from federec.runs.config import RunConfig
 
 rng = np.random.default_rng(7)
 HISTORY = rng.permutation(200)[:30].tolist()

@@ -15,9 +15,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from federec.errors import UserError
+from federec.network.events import Events
+from federec.network.settings import FederationSettings
 from federec.runtimes.flower.certificates import certificates, node_key
-from federec.runtimes.flower.events import Events
-from federec.runtimes.flower.settings import FederationSettings
 from federec.runtimes.flower.warm import stand_ins
 
 

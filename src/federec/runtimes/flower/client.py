@@ -26,16 +26,16 @@ from federec.evaluation.evaluator import Evaluator, Full, Sampled
 from federec.evaluation.metrics import rank_metrics
 from federec.evaluation.protocols import protocol
 from federec.federation.round import learn
+from federec.federation.scoring import score_global, score_own
 from federec.federation.state import State
-from federec.federation.views import score_global, score_own
 from federec.methods.base import DeviceMethod
-from federec.runtimes.config import RunConfig
-from federec.runtimes.flower import channel
-from federec.runtimes.flower.channel import ChannelSettings, clipped, noisy, rows_to_ask
-from federec.runtimes.flower.keys import Key
-from federec.runtimes.flower.parameters import Seen, start
-from federec.runtimes.flower.store import DeviceStore
-from federec.runtimes.flower.wire import RECORD, Order, Reply
+from federec.network import channel
+from federec.network.channel import ChannelSettings, clipped, noisy, rows_to_ask
+from federec.network.device_folder import DeviceStore
+from federec.network.keys import Key
+from federec.network.messages import RECORD, Order, Reply
+from federec.network.parameters import Seen, start
+from federec.runs.config import RunConfig
 
 log = logging.getLogger("federec.device")
 app = ClientApp()

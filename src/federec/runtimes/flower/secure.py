@@ -31,10 +31,10 @@ from federec.cohort.layers import Params
 from federec.evaluation.metrics import rank_metrics
 from federec.federation.round import LOSS
 from federec.methods.base import DeviceMethod
-from federec.runtimes.flower.exchange import POLL, Exchange
-from federec.runtimes.flower.guard import Rejection
-from federec.runtimes.flower.parameters import Seen
-from federec.runtimes.flower.wire import Order, Reply
+from federec.network.exchange import POLL, Exchange
+from federec.network.guard import Rejection
+from federec.network.messages import Order, Reply
+from federec.network.parameters import Seen
 
 _SHARES, _NEEDED = 1.0, 0.6  # of the devices hold shares of a device's keys; of these are needed to take its mask off
 

@@ -25,18 +25,17 @@ from federec.federation.round import Learned, select, settle
 from federec.federation.state import State
 from federec.federation.update import Channel, Mean, Update
 from federec.methods.base import DeviceMethod
+from federec.network.catalogue import Catalogue
+from federec.network.events import Events
+from federec.network.exchange import POLL, Exchange
+from federec.network.guard import Expected, Rejection, check
+from federec.network.messages import Kind, Order, Reply
+from federec.network.parameters import Seen
+from federec.network.settings import CATALOGUE, EVENTS, FILE, FederationSettings, check_method
 from federec.reporting.report import html_report
-from federec.runtimes.config import RunConfig
-from federec.runtimes.flower.catalogue import Catalogue
-from federec.runtimes.flower.events import Events
-from federec.runtimes.flower.exchange import POLL, Exchange
-from federec.runtimes.flower.guard import Expected, Rejection, check
-from federec.runtimes.flower.parameters import Seen
-from federec.runtimes.flower.settings import CATALOGUE, EVENTS, FILE, FederationSettings, check_method
-from federec.runtimes.flower.wire import Kind, Order, Reply
-from federec.runtimes.folder import Line, RunFolder
-from federec.runtimes.local import outcome, play_rounds
-from federec.runtimes.trainers import Played, Review
+from federec.runs.config import RunConfig
+from federec.runs.folder import Line, RunFolder
+from federec.runs.loop import Played, Review, outcome, play_rounds
 
 app = ServerApp()
 

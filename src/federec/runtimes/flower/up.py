@@ -23,11 +23,11 @@ import flwr  # noqa: F401  where it is missing, that is said before anything is 
 from federec.data.interactions import Interactions
 from federec.errors import UserError
 from federec.files import make_folder, write_atomic
+from federec.network.device_folder import DeviceStore
+from federec.network.keys import Key
+from federec.network.settings import APP, EVENTS
 from federec.runtimes.flower import warm
 from federec.runtimes.flower.certificates import ROOT, SERVER, SERVER_KEY, certificates, node_key
-from federec.runtimes.flower.keys import Key
-from federec.runtimes.flower.settings import APP, EVENTS
-from federec.runtimes.flower.store import DeviceStore
 
 HOST = "127.0.0.1"
 _NAME = "federec"

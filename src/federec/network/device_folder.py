@@ -1,0 +1,326 @@
+"""A device folder: what its users did and what was learned from it, on the device's own disk.
+
+Everything is in one vault, `device.db`: the catalogue, the users, a history for each of them, the shared rows that
+reached the device and, for the newest round of a run, private parameters as they are after it and as they were before
+it, so that a round whose outcome never reached the server can be played again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import shutil
+import time as clock
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from federec.data.interactions import Interactions
+from federec.data.split import Split, hold_out
+from federec.errors import UserError, did_you_mean
+from federec.files import cannot_write, make_folder
+from federec.network.catalogue import Catalogue
+from federec.network.history import History
+from federec.network.keys import Key
+from federec.network.vault import Lock, Vault, lock_of
+
+if TYPE_CHECKING:  # torch takes a second to load, and only learning and recommending need it
+    from federec.cohort.draw import Devices
+    from federec.federation.state import State
+    from federec.network.parameters import Seen
+    from federec.runs.config import RunConfig
+
+FILE = "device.db"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest round that the device took part in."""
+
+    run: str
+    round: int
+    before: int
+    """The round before it here, to whose end the device can go back; 0: the start."""
+    keep: int
+    """Another round whose end is kept, because the server may come back to it; 0: none."""
+    time: float
+    config: dict[str, Any]
+    """The run's settings."""
+    sizes: list[int]
+    """How many items the catalogue had in the run, from the first round on."""
+
+    def newest(self, round_: int) -> int:
+        """The round after which the device stood before it plays `round_`."""
+        if round_ <= self.before:
+            raise UserError(
+                f"round {round_} of run '{self.run}' cannot be played again: this device is at round {self.round} and "
+                f"keeps the one before it only; start a new run"
+            )
+        return self.round if round_ > self.round else self.before
+
+
+class DeviceStore:
+    """An open device folder."""
+
+    def __init__(self, path: Path, key: Key) -> None:
+        check_folder(path)
+        self.path, self._vault = path, Vault(path / FILE, key)
+        self.catalogue = Catalogue.parse(self._vault.need("catalogue"))
+        users = json.loads(self._vault.need("users"))
+        self.users: list[str] = [label for label, _ in users]
+        self.slots: list[int] = [slot for _, slot in users]
+        """Each user's number in the federation's random streams."""
+        self.secret = self._vault.need("secret")
+        """Random bytes of this device's own, for what nobody else may foresee: decoys, noise."""
+        self._read: list[int] = []
+
+    @staticmethod
+    def open(path: Path, key: Key) -> DeviceStore:
+        """The device folder at `path`."""
+        return DeviceStore(path, key)
+
+    @staticmethod
+    def create(
+        path: Path, key: Key, catalogue: Catalogue, users: Sequence[str], slots: Sequence[int] | None = None
+    ) -> DeviceStore:
+        """A new folder. `slots` are the users' numbers in the federation; random ones if not given."""
+        slots = [secrets.randbelow(2**31) for _ in users] if slots is None else slots
+        return _create(path, key, catalogue, list(zip(users, slots, strict=True)), [History.empty()] * len(users))
+
+    @staticmethod
+    def share(path: Path, key: Key, data: Interactions, codes: Sequence[int]) -> DeviceStore:
+        """A new folder that hosts some users of a data set, under the numbers that they have in it."""
+        order = np.argsort(data.users, kind="stable")
+        ptr = np.searchsorted(data.users[order], np.arange(data.n_users + 1))
+        unknown = np.full(len(data), np.nan, np.float32)
+        ratings = unknown if data.ratings is None else data.ratings.astype(np.float32)
+        times = unknown.astype(np.float64) if data.times is None else data.times
+        histories = []
+        for code in codes:
+            own = order[ptr[code] : ptr[code + 1]]
+            histories.append(History(data.items[own], times[own], ratings[own]))
+        users = [(str(data.user_ids[code]), int(code)) for code in codes]
+        return _create(path, key, Catalogue.of(data), users, histories)
+
+    def close(self) -> None:
+        """Let go of the file. What was written is safe without it."""
+        self._vault.close()
+
+    # What users did
+
+    def user(self, label: str | None = None) -> int:
+        """The local number of a user; where there is only one it need not be said which."""
+        if label is None and len(self.users) == 1:
+            return 0
+        if label is None:
+            raise UserError(f"{self.path}: hosts {len(self.users):,} users; say which one is meant with --user")
+        if label not in self.users:
+            known = did_you_mean(label, self.users) if len(self.users) <= 20 else ""
+            raise UserError(f"{self.path}: hosts no user '{label}'{known}")
+        return self.users.index(label)
+
+    def history(self, user: int) -> History:
+        """A user's interactions."""
+        return History.of(self._vault.need(f"history {user}"))
+
+    def add(self, user: int, item: str, time: float | None = None, rating: float | None = None) -> None:
+        """Record an interaction, now if no time is given; one that is there already is brought up to date."""
+        code = self.catalogue.code(item)
+        if rating is not None and not math.isfinite(rating):
+            raise UserError(f"rating {rating} is not a finite number; leave it out where there is none")
+        with self._vault.change():
+            new = self.history(user).plus(
+                code, clock.time() if time is None else time, math.nan if rating is None else rating
+            )
+            self._vault.put(f"history {user}", new.dump())
+
+    def forget(self, user: int, item: str | None = None) -> None:
+        """Erase an interaction, or all of a user's; and the user's private parameters, which were learned from it."""
+        code = None if item is None else self.catalogue.code(item)
+        with self._vault.change():
+            old = self.history(user)
+            left = History.empty() if code is None else old.without(code)
+            if item is not None and len(left) == len(old):
+                raise UserError(f"'{item}' is not among the interactions of '{self.users[user]}'; nothing was erased")
+            self._vault.put(f"history {user}", replace(left, forgets=old.forgets + 1).dump())
+            for name in self._vault.names(f"state {user} "):
+                self._vault.delete(name)
+        self._vault.scrub()
+
+    def interactions(self) -> Interactions:
+        """All interactions; users are numbered as they are hosted, items as in the catalogue."""
+        histories = [self.history(user) for user in range(len(self.users))]
+        self._read = [history.forgets for history in histories]
+        items, times, ratings = (
+            np.concatenate([getattr(history, part) for history in (History.empty(), *histories)])
+            for part in ("items", "times", "ratings")
+        )
+        timed = ~np.isnan(times)
+        return Interactions(
+            name="device",
+            users=np.repeat(np.arange(len(histories)), [len(history) for history in histories]).astype(np.int32),
+            items=items,
+            user_ids=np.array(self.users, object),
+            item_ids=np.array(self.catalogue.labels, object),
+            times=np.where(timed, times, -np.inf) if timed.any() else None,  # what has no time is older than the rest
+            ratings=None if np.isnan(ratings).any() else ratings,
+            titles=self.catalogue.titles,
+        )
+
+    def split(self, seed: int) -> Split:
+        """What the users train on and what is held out, as in a local run with the same seed."""
+        return hold_out(self.interactions(), seed, np.array(self.slots, np.int64))
+
+    def devices(self, seed: int, close_held_out: bool = False) -> Devices:
+        """The hosted users as a cohort sees them, numbered 0..C-1."""
+        from federec.cohort.draw import Devices
+
+        return Devices.of(self.split(seed), close_held_out)
+
+    def grow(self, catalogue: Catalogue) -> None:
+        """Take a newer catalogue from the server."""
+        if not catalogue.extends(self.catalogue):
+            old, new = self.catalogue.version, catalogue.version
+            raise UserError(f"{self.path}: catalogue {new} renumbers items of {old}; a catalogue may only grow")
+        with self._vault.change():
+            self._vault.put("catalogue", catalogue.text().encode())
+        self.catalogue = catalogue
+
+    # What was learned
+
+    @property
+    def head(self) -> Head | None:
+        """The newest round; None where there was none."""
+        value = self._vault.get("head")
+        return None if value is None else Head(**json.loads(value))
+
+    def begin(self, run: str, round_: int, start: State) -> State:
+        """The state before a round: private parameters as they were, those of `start` where a user has none yet, and
+        all else of `start`. A round that was played here already, but for the server never was, can be begun again."""
+        head = self.head
+        self._read = self._read or self._forgets()
+        return self.after(run, head.newest(round_) if head is not None and head.run == run else 0, start)
+
+    def after(self, run: str, round_: int, start: State) -> State:
+        """The state after a round that is kept, as `begin` gives it; after the one before, where the device missed it.
+        After round 0 all users stand at the start."""
+        from federec.network.parameters import put
+
+        state, head = start.copy(), self.head
+        if round_ == 0:
+            return state
+        if head is None or head.run != run or round_ < min(head.keep or head.before, head.round):
+            raise UserError(f"{self.path}: keeps nothing of round {round_} of run '{run}'")
+        round_ = self._kept(round_)
+        for user in range(len(self.users)):
+            if (value := self._vault.get(f"state {user} {round_}")) is not None:
+                put(state, user, value)
+        return state
+
+    def commit(
+        self,
+        run: str,
+        round_: int,
+        state: State,
+        seen: Seen,
+        config: RunConfig,
+        sizes: Sequence[int] = (),
+        keep: int = 0,
+    ) -> None:
+        """Keep the outcome of the round begun last: all of it or, where this is interrupted, nothing. What another run
+        learned goes. A user who has erased something since the interactions were read starts anew. What was kept after
+        round `keep` stays. `sizes` are those of the catalogue in this run, if it has grown."""
+        from safetensors.torch import save as save_tensors
+
+        from federec.network.parameters import take
+
+        with self._vault.change():
+            head, before = self.head, 0
+            if head is not None and head.run == run:
+                before, seen = head.newest(round_), self.seen().merged(seen)
+                keep = self._kept(keep)
+            stays = {before, keep} if before else set()
+            for name in self._vault.names("state "):
+                if int(name.split()[2]) not in stays:
+                    self._vault.delete(name)
+            for user, (forgets, then) in enumerate(zip(self._forgets(), self._read, strict=True)):
+                if forgets == then:
+                    self._vault.put(f"state {user} {round_}", take(state, user))
+            self._vault.put("seen", save_tensors(seen.tensors()))
+            sizes = list(sizes) or [len(self.catalogue)]
+            facts = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"), sizes)
+            self._vault.put("head", json.dumps(asdict(facts)).encode())
+
+    def _kept(self, round_: int) -> int:
+        """The newest round up to this one whose end is kept; 0: none is."""
+        rounds = {int(name.split()[2]) for name in self._vault.names("state ")}
+        return max((number for number in rounds if number <= round_), default=0)
+
+    def seen(self) -> Seen:
+        """Shared parameters as they last reached the device."""
+        from safetensors.torch import load as load_tensors
+
+        from federec.network.parameters import Seen
+
+        value = self._vault.get("seen")
+        return Seen.nothing() if value is None else Seen.parse(load_tensors(value))
+
+    def _forgets(self) -> list[int]:
+        return [self.history(user).forgets for user in range(len(self.users))]
+
+
+def check_folder(path: Path) -> None:
+    """Refuse what is no device folder."""
+    if not (path / FILE).is_file():
+        raise UserError(f"{path}: is not a device folder (no {FILE}); make one with: federec device init")
+
+
+def check_free(path: Path) -> None:
+    """Refuse a place where there is something already."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        what = "is a device folder already" if (path / FILE).is_file() else "exists and is not empty"
+        raise UserError(f"{path}: {what}; choose another place")
+
+
+def lock(path: Path) -> Lock:
+    """What is known of a folder without its key."""
+    check_folder(path)
+    return lock_of(path / FILE)
+
+
+def erase(path: Path) -> None:
+    """Erase a device folder with everything in it; no key is needed for that."""
+    check_folder(path)
+    shutil.rmtree(path)
+
+
+def _create(
+    path: Path, key: Key, catalogue: Catalogue, users: list[tuple[str, int]], histories: list[History]
+) -> DeviceStore:
+    """Made aside, and put in its place when it is whole."""
+    check_free(path)
+    if len(dict(users)) < len(users) or len({slot for _, slot in users}) < len(users):
+        raise UserError(f"{path}: a user is given twice")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        make_folder(part)
+        part.chmod(0o700)
+        vault = Vault.create(part / FILE, key)
+        with vault.change():
+            vault.put("catalogue", catalogue.text().encode())
+            vault.put("secret", secrets.token_bytes(32))
+            vault.put("users", json.dumps(users).encode())
+            for user, history in enumerate(histories):
+                vault.put(f"history {user}", history.dump())
+        vault.close()
+        part.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return DeviceStore(path, key)

@@ -1,0 +1,144 @@
+"""The settings of a federation, beside those of the run: who takes part, how long they have, how updates travel.
+
+A federation's folder is a run folder (`config.yaml`, `rounds.jsonl`, `model/`, `result.json`, `report.html`), with
+    federation.json   these settings
+    catalogue.json    the items; new ones may be added at its end between rounds
+    events.jsonl      what the server did
+    app/              the Flower app that `flwr run` starts
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+
+from federec.cohort.layers import USERS
+from federec.errors import UserError, did_you_mean, first_fault
+from federec.files import make_folder, read_bytes, write_atomic
+from federec.methods.base import DeviceMethod, Settings
+from federec.network import channel
+from federec.network.catalogue import Catalogue
+from federec.network.channel import ChannelSettings
+from federec.runs.config import RunConfig
+from federec.runs.folder import RunFolder
+
+FILE, CATALOGUE, EVENTS, APP = "federation.json", "catalogue.json", "events.jsonl", "app"
+
+_APP = """\
+[project]
+name = "federec-run"
+version = "1.0.0"
+description = "A federation of federec"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "federec"
+
+[tool.flwr.app.components]
+serverapp = "federec.runtimes.flower.server:app"
+clientapp = "{client}"
+
+[tool.flwr.app.config]
+folder = '{folder}'
+"""
+CLIENT = "federec.runtimes.flower.client:app"
+
+
+_SECURE = 3
+"""Fewest devices among which one is hidden."""
+
+
+class FederationSettings(Settings):
+    """`federation.json`."""
+
+    run: str = Field(default_factory=lambda: secrets.token_hex(8))
+    """Name of the run on the devices; a server that goes on with it has the same."""
+    minimum: PositiveInt = 1
+    """Fewest devices that a round needs."""
+    target: PositiveInt | None = None
+    """Devices that a round asks, of those that are there. None: the run's share of them."""
+    expected: PositiveInt = 1
+    """Devices that the server waits for before its first round, though no longer than a round may take."""
+    deadline: PositiveFloat = 120.0
+    """Seconds that devices have to answer."""
+    patience: PositiveFloat = 600.0
+    """Seconds to wait for the fewest devices."""
+    most_users: PositiveInt = 100_000
+    """Users that one device may speak for; an update for more is refused."""
+    most_norm: PositiveFloat | None = None
+    """Largest norm of an update for each user in it; larger ones are refused."""
+    most: PositiveFloat = 64.0
+    """With secure=true: largest value in the mean of a device's users' updates; what is beyond is cut off."""
+    channel: ChannelSettings = ChannelSettings()
+    """How updates travel."""
+    metrics_host: str = "127.0.0.1"
+    """Where Prometheus may ask."""
+    metrics_port: Annotated[int, Field(ge=0, lt=65536)] | None = None
+    """0: any free port, named in the log; None: nowhere."""
+    record: bool = False
+    """Keep all that the server receives in `received/`, for those who want to look for themselves."""
+    sizes: tuple[NonNegativeInt, ...] = ()
+    """Numbers of items of the catalogue, from the beginning to now."""
+
+    @staticmethod
+    def checked(**values: Any) -> FederationSettings:
+        """From plain values, those of the channel among them, with the first fault in one line."""
+        known = set(FederationSettings.model_fields) - {"run", "channel", "sizes"} | set(ChannelSettings.model_fields)
+        for key in values.keys() - known:
+            raise UserError(f"a federation has no setting '{key}'{did_you_mean(key, known)}")
+        channel = {key: value for key, value in values.items() if key in ChannelSettings.model_fields}
+        rest = {key: value for key, value in values.items() if key not in channel}
+        try:
+            settings = FederationSettings(**rest, channel=ChannelSettings(**channel))
+            if settings.channel.secure and settings.minimum < _SECURE:
+                raise UserError(f"secure=true hides a device among others: set minimum to {_SECURE} or more")
+            return settings
+        except ValidationError as error:
+            raise UserError(": ".join(first_fault(error))) from None
+
+    @staticmethod
+    def read(path: Path) -> FederationSettings:
+        if not (path / FILE).is_file():
+            raise UserError(f"{path}: is not the folder of a federation (no {FILE})")
+        try:
+            return FederationSettings.model_validate_json(read_bytes(path / FILE))
+        except ValidationError as error:
+            raise UserError(f"{path / FILE}: {': '.join(first_fault(error))}") from None
+
+    def write(self, path: Path) -> None:
+        write_atomic(path / FILE, self.model_dump_json(indent=2) + "\n")
+
+
+def check_method(config: RunConfig, settings: FederationSettings) -> DeviceMethod:
+    """The method, which must be one that works between devices and a server that sees sums alone; under secure
+    aggregation, where it needs that."""
+    method = config.build()
+    if not isinstance(method, DeviceMethod):
+        raise UserError(
+            f"'{method.name}' sees everybody's history in one place; a federation needs a method of devices"
+        )
+    if any(USERS in param.shape for param in method.shared().values()):
+        raise UserError(
+            f"the server of '{method.name}' works on every device's own message; a federation has sums alone"
+        )
+    channel.check_secure(method, settings.channel.secure)
+    return method
+
+
+def prepare(
+    path: Path, config: RunConfig, settings: FederationSettings, catalogue: Catalogue, client: str = CLIENT
+) -> None:
+    """A new federation's folder."""
+    check_method(config, settings)
+    RunFolder(path).create(config)
+    settings.model_copy(update={"sizes": (len(catalogue),)}).write(path)
+    write_atomic(path / CATALOGUE, catalogue.text())
+    make_folder(path / APP)
+    write_atomic(path / APP / "pyproject.toml", _APP.format(client=client, folder=path.resolve()))

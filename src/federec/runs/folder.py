@@ -1,0 +1,250 @@
+"""The folder of a run, and its contract with other tools.
+
+    config.yaml     all resolved settings
+    rounds.jsonl    one line a round
+    model/          state-R.safetensors, the state after R rounds: of the newest, to resume from, and of one
+                    from which the best round can be had again; model.json says which is which. Once finished,
+                    where states are large, the latter alone.
+                    Once finished, ranks.safetensors: each evaluated user's ranks, to compare runs user by user
+    result.json     the outcome, once finished
+    report.html     the same for people
+
+`model.json` is replaced last in every checkpoint, so that it always names whole files. Whatever else a
+killed run left behind is swept away when it is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as format_tensors
+from torch import Tensor
+
+from federec.errors import UserError
+from federec.federation.state import State
+from federec.files import cannot_write, make_folder, read_bytes, write_atomic
+from federec.runs import tensors
+from federec.runs.config import RunConfig
+
+Line = dict[str, Any]
+
+_RESULT = {
+    *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),
+    *("seconds", "peak_rss_mb", "communication", "config", "versions"),
+}
+
+
+LARGE = 64 * 2**20
+"""Bytes of private parameters from which a state is neither copied nor stored after every round."""
+
+
+@dataclass
+class Checkpoint:
+    """A run between two rounds; or after the last one, where `state` may be `best`, if these are large."""
+
+    round: int
+    state: State
+    best_round: int
+    best_valid: float
+    best: State | None
+    """None where it is large: to be had again, from what the folder holds."""
+    best_after: int
+    """Rounds played before `best`: the best round with them, or, where devices rank with rows that they tune in
+    the round and then drop, those before it - it is played again."""
+    data: str
+    """Fingerprint of the data."""
+    best_from: int | None = None
+    """Where there is no `best`: rounds played before the state in the folder from which to play on to it."""
+
+
+class RunFolder:
+    """Reads and writes the files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.model = self.path / "model"
+
+    def create(self, config: RunConfig) -> None:
+        """Start a new run here; where that fails, nothing is left behind."""
+        self.refuse_other()
+        new = not self.path.exists()
+        try:
+            make_folder(self.path)
+            write_atomic(self.path / "config.yaml", config.text())
+        except BaseException:
+            if new:
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def refuse_other(self) -> None:
+        """Refuse a place that holds anything but scraps of a run that was killed before it began."""
+        if self.path.is_dir() and all(file.suffix == ".part" for file in self.path.iterdir()):
+            return
+        if self.path.exists():
+            raise UserError(f"{self.path}: {self._holds()}; choose another folder")
+
+    def _holds(self) -> str:
+        if self.finished:
+            return "holds a finished run already"
+        return f"holds an unfinished run ({self._continue})" if self.started else "exists and is not a run folder"
+
+    @property
+    def started(self) -> bool:
+        return (self.path / "config.yaml").is_file()
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").is_file()
+
+    @property
+    def federated(self) -> bool:
+        """Whether devices have the private part of its model."""
+        return (self.path / "federation.json").is_file()
+
+    @property
+    def _continue(self) -> str:
+        command = "federation up" if self.federated else "train"
+        return f"continue it with: federec {command} --resume {shlex.quote(str(self.path))}"
+
+    def config(self) -> RunConfig:
+        """The run's settings."""
+        if not self.started:
+            raise UserError(f"{self.path}: is not a run folder (no config.yaml); name one that `federec train` wrote")
+        return RunConfig.read(self.path / "config.yaml")
+
+    def lines(self, upto: int) -> list[Line]:
+        """The records of rounds 1..upto."""
+        path = self.path / "rounds.jsonl"
+        texts = read_bytes(path).decode(errors="replace").splitlines()[:upto] if path.is_file() else []
+        try:
+            lines: list[Line] = [json.loads(text) for text in texts]
+            if [line["round"] for line in lines] == list(range(1, upto + 1)):
+                return lines
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise UserError(f"{path}: does not hold rounds 1 to {upto}; the run cannot be used, start a new one")
+
+    def add_line(self, line: Line) -> None:
+        """Append a round's record."""
+        path = self.path / "rounds.jsonl"
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(_line(line))
+        except OSError as error:
+            raise cannot_write(path, error) from None
+
+    def sweep(self, lines: list[Line], point: Checkpoint | None) -> None:
+        """Remove what a killed run left beyond its last checkpoint."""
+        write_atomic(self.path / "rounds.jsonl", "".join(map(_line, lines)))
+        for scrap in self.path.glob("*.part"):
+            scrap.unlink()
+        self._keep({"model.json", *_states(point)} if point else set())
+
+    def save(self, point: Checkpoint) -> None:
+        """Store a checkpoint; what it replaces is removed only when the new one is whole."""
+        make_folder(self.model)
+        states = _states(point)
+        for name, state in states.items():
+            if state is not None and not (self.model / name).is_file():
+                write_atomic(self.model / name, tensors.pieces(state.tensors()))
+        facts = {
+            "format": 1,
+            "data": point.data,
+            "round": point.round,
+            "state": point.best_after if point.state is point.best else point.round,
+            "best_round": point.best_round,
+            "best_valid": point.best_valid,
+            "best_after": point.best_after,
+            "best_from": point.best_from,
+        }
+        write_atomic(self.model / "model.json", json.dumps(facts, indent=2, allow_nan=False) + "\n")
+        self._keep({"model.json", *states})
+
+    def _keep(self, names: set[str]) -> None:
+        """Remove all other files of the model."""
+        for file in self.model.iterdir() if self.model.is_dir() else ():
+            if file.name not in names:
+                file.unlink()
+
+    def checkpoint(self, place: str = "cpu") -> Checkpoint | None:
+        """The newest checkpoint, its tensors in `place`; None where no round was finished."""
+        path = self.model / "model.json"
+        if not path.is_file() and {file.name for file in self.model.glob("*.safetensors")} <= {_state(0), _state(1)}:
+            return None
+        try:
+            facts = json.loads(read_bytes(path))
+            number, after = int(facts["round"]), int(facts["best_after"])
+            best_round, value, data = int(facts["best_round"]), float(facts["best_valid"]), str(facts["data"])
+            newest, from_ = int(facts.get("state", number)), facts.get("best_from")
+            from_ = None if from_ is None else int(from_)
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path}: is damaged; the run cannot be used, start a new one") from None
+        state = self.state(newest, place)
+        best: State | None
+        if from_ is not None:
+            best = None
+        elif after == newest:
+            best = state if state.private_bytes > LARGE else state.copy()
+        else:
+            best = self.state(after, place)
+        return Checkpoint(number, state, best_round, value, best, after, data, from_)
+
+    def state(self, after: int, place: str) -> State:
+        """The state that was stored after so many rounds."""
+        path = self.model / _state(after)
+        if not path.is_file():
+            raise UserError(f"{path}: is missing; the run cannot be used, start a new one")
+        try:
+            return State.of(tensors.read(path), place)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(f"{path}: is truncated or damaged; the run cannot be used, start a new one") from None
+
+    def ranks(self) -> dict[str, Tensor]:
+        """Each evaluated user's rank of the held-out item, by `valid|test sampled|full`."""
+        try:
+            return parse_tensors(read_bytes(self.model / "ranks.safetensors"))
+        except (SafetensorError, ValueError):
+            raise UserError(f"{self.model / 'ranks.safetensors'}: is damaged; train again") from None
+
+    def write_result(self, result: dict[str, Any], ranks: dict[str, Tensor], report: str) -> None:
+        """Close the run: the result last, so that a folder with a result has everything."""
+        write_atomic(self.model / "ranks.safetensors", format_tensors(ranks))
+        write_atomic(self.path / "report.html", report)
+        text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
+        write_atomic(self.path / "result.json", text + "\n")
+
+    def result(self) -> dict[str, Any]:
+        """The outcome."""
+        path = self.path / "result.json"
+        if not self.finished:
+            if self.started:
+                raise UserError(f"{self.path}: is not finished; {self._continue}")
+            raise UserError(f"{self.path}: is not a run folder (no result.json); name one that `federec train` wrote")
+        try:
+            result = json.loads(read_bytes(path))
+        except ValueError:
+            result = None
+        if not isinstance(result, dict) or not result.keys() >= _RESULT:
+            raise UserError(f"{path}: is damaged; train again")
+        return result
+
+
+def _line(line: Line) -> str:
+    return json.dumps(line, allow_nan=False) + "\n"
+
+
+def _state(after: int) -> str:
+    return f"state-{after}.safetensors"
+
+
+def _states(point: Checkpoint) -> dict[str, State | None]:
+    """The files of a checkpoint, and what they hold; None where they are there already."""
+    best = {_state(point.best_after if point.best_from is None else point.best_from): point.best}
+    return best if point.best is point.state else best | {_state(point.round): point.state}

@@ -1,0 +1,3 @@
+from tests.runtimes.flower.conftest import federation
+
+__all__ = ["federation"]

@@ -1,0 +1,151 @@
+import pytest
+import torch
+
+from federec.data.split import leave_one_out
+from federec.data.tastes import generate
+from federec.errors import UserError
+from federec.evaluation.evaluator import Evaluator
+from federec.evaluation.protocols import protocol
+from federec.federation.round import select
+from federec.methods.base import DeviceMethod
+from federec.methods.registry import METHODS
+from federec.plugins.registry import build
+from federec.runtimes.simulation import trainer
+
+ROUNDS = (1, 2)
+
+
+@pytest.fixture(scope="module")
+def split(random_split):
+    return random_split(users=30, items=150, least=2, most=25)
+
+
+def agree(worker):
+    """Play, then look again at each round: the sampled metrics are the same to the last digit."""
+    history = []
+    for round_ in ROUNDS:
+        played = worker.play(round_)
+        history.append((round_, played.model.copy(), played))
+    for round_, model, played in reversed(history):
+        review = worker.review(model, round_)
+        for seen, recorded in ((review.valid, played.valid), (review.test, played.test)):
+            assert set(recorded) == {"sampled", "sampled_light"}
+            assert {name: seen[name] for name in recorded} == recorded
+            assert set(seen) == {"sampled", "sampled_light", "full", "full_light"}
+        yield review, played
+
+
+@pytest.mark.parametrize(("rules", "participation"), [("clean", 1.0), ("paper", 0.3)])
+def test_a_review_repeats_what_was_measured_in_the_round(device_method, split, rules, participation):
+    worker = trainer(device_method, split, protocol(rules), 1, participation)
+    for review, _ in agree(worker):
+        if device_method.view == "own":
+            assert set(review.views) == {"own", "global", "random"}
+            assert review.views["own"] == review.test["sampled"]
+        else:
+            assert review.views == {}
+
+
+@pytest.mark.parametrize("name", [name for name, m in METHODS.items() if not issubclass(m, DeviceMethod)])
+def test_a_review_of_a_centralised_method_repeats_too(name, split):
+    worker = trainer(METHODS[name](), split, protocol("clean"), 1)
+    assert all(played.up_bytes is None and review.views == {} for review, played in agree(worker))
+
+
+def test_the_views_are_measured_apart(small, split):
+    worker = trainer(small("pfedrec"), split, protocol("paper"), 1)
+    views = [review.views for review, _ in agree(worker)]
+    assert any(view["own"] != view["global"] for view in views)
+    assert any(view["own"] != view["random"] for view in views)
+
+
+def test_everyone_is_evaluated_when_a_few_take_part(device_method, split):
+    worker = trainer(device_method, split, protocol("clean"), 1, participation=0.3)
+    ranks = worker.evaluator.sampled()
+    worker.evaluator.sampled = lambda: ranks
+    assert len(select(30, 0.3, 1, 1)) == 9
+    worker.play(1)
+    assert len(ranks.missing()) == 0 and len(split.evaluated) > 9
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.3])
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [("pfedrec", "torch"), ("pfedrec", "fused"), ("fedmf", "torch"), ("fedmf", "fused"), ("popularity", "torch")],
+)
+def test_a_sample_of_users_is_ranked_as_among_all(small, split, name, engine, participation):
+    """Evaluating fewer changes nothing but who is counted; every device trains in any case."""
+    method = small(name)
+    everyone, some = (
+        trainer(method, split, protocol("clean"), 1, participation, engine=engine, evaluate_users=users)
+        for users in (None, 8)
+    )
+    rows = everyone.evaluator.row[some.evaluator.users]
+    for round_ in ROUNDS:
+        models = [worker.play(round_).model for worker in (everyone, some)]
+        # By the kernel, devices that are not asked for scores are added up last: the sum may round differently.
+        for one, other in zip(*(worker.state.tensors().values() for worker in (everyone, some)), strict=True):
+            torch.testing.assert_close(one, other)
+    whole, part = (w.review(m.copy(), 2).ranks for w, m in zip((everyone, some), models, strict=True))
+    for kind, ranks in part.items():
+        assert len(ranks) == 8
+        assert (ranks - whole[kind][rows]).abs().sum() <= 1, kind
+
+
+@pytest.mark.parametrize("name", ["metamf", "popularity"])
+def test_a_method_without_a_kernel_refuses_the_fused_engine(small, split, name):
+    with pytest.raises(UserError, match="has no fused engine on cpu; leave out --engine fused"):
+        trainer(small(name), split, protocol("clean"), 1, engine="fused")
+
+
+def test_scores_of_a_user_are_what_was_ranked(device_method, split):
+    worker = trainer(device_method, split, protocol("clean"), 1)
+    played = worker.play(1)
+    table = torch.stack([worker.scores(played.model, 1, user) for user in range(30)])
+    assert table.shape == (30, 150)
+    ranks = Evaluator(split, 1).sampled()
+    ranks.add(torch.arange(30), lambda items: table.gather(1, items))
+    valid, test = ranks.metrics()
+    assert valid["sampled"] == pytest.approx(played.valid["sampled"], abs=0.03)  # a near tie may fall the other way
+    assert test["sampled"] == pytest.approx(played.test["sampled"], abs=0.03)
+
+
+def test_runs_are_the_same_every_time_and_seeds_differ(device_method, split):
+    workers = [trainer(device_method, split, protocol("clean"), seed) for seed in (1, 1, 2)]
+    metrics = [worker.play(1).test for worker in workers]
+    first, again, other = (worker.state.tensors() for worker in workers)
+    assert metrics[0] == metrics[1]
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    starts = {**device_method.shared(), **device_method.private()}.values()
+    random = device_method.negatives > 0 or any(param.init != "zeros" for param in starts)
+    assert random == any(not torch.equal(value, other[name]) for name, value in first.items())
+
+
+@pytest.fixture(scope="module")
+def tastes():
+    return leave_one_out(generate(interactions=60_000))
+
+
+def test_pfedrec_beats_its_untrained_start_and_popularity_on_tastes(tastes):
+    idle, popular, reached, losses = course("pfedrec", tastes, rounds=26)
+    assert idle["hr@10"] < 0.15  # ten in a hundred by chance
+    assert reached["hr@10"] > max(idle["hr@10"] + 0.3, popular["hr@10"] + 0.03)
+    assert reached["ndcg@10"] > max(idle["ndcg@10"] + 0.15, popular["ndcg@10"])
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_fedmf_beats_its_untrained_start_on_tastes(tastes):
+    idle, _, reached, losses = course("fedmf", tastes, rounds=3)
+    assert idle["hr@10"] < 0.15
+    assert reached["hr@10"] > idle["hr@10"] + 0.25
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def course(name, split, rounds):
+    """Test metrics of an untrained start, of popularity, and after the last round; the losses of all rounds."""
+    idle = trainer(build(name, [], {"lr": 0.0}), split, protocol("clean"), 0).play(1)
+    popular = trainer(build("popularity"), split, protocol("clean"), 0).play(1)
+    worker = trainer(build(name), split, protocol("clean"), 0)
+    played = [worker.play(round_) for round_ in range(1, rounds + 1)]
+    metrics = (one.test["sampled"] for one in (idle, popular, played[-1]))
+    return *metrics, [one.loss for one in played]
