@@ -1,6 +1,6 @@
 """Imports point one way: cli -> reproduction -> runtimes -> network -> runs -> reporting -> federation -> plugins ->
 methods -> mathematics, stages, aggregators -> cohort -> data, federation -> kernels, and evaluation -> data. Errors,
-files and streams may be used by all."""
+files, settings and streams may be used by all."""
 
 import ast
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 import federec
 
 ROOT = Path(federec.__file__).parent
-EVERYBODY = {"errors", "files", "streams", "__version__"}
+EVERYBODY = {"errors", "files", "settings", "streams", "__version__"}
 BELOW = {"data": set(), "kernels": set(), "evaluation": {"data"}, "cohort": {"data"}}
 for package in ("mathematics", "stages", "aggregators"):
     BELOW[package] = {"cohort", *BELOW["cohort"]}
@@ -72,7 +72,7 @@ def test_imports_point_one_way(package):
     assert [fault for path in inside for fault in wrong(path, package)] == []
 
 
-@pytest.mark.parametrize("name", ["errors", "files", "streams"])
+@pytest.mark.parametrize("name", ["errors", "files", "settings", "streams"])
 def test_what_everybody_uses_knows_nobody(name):
     used = {name for _, name, _ in imported(ROOT / f"{name}.py")}
     assert "torch" not in used

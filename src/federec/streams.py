@@ -36,6 +36,9 @@ COVER = 6 << 40
 NOISE = 7 << 40
 LAPLACE = 8 << 40
 EVALUATED = 9 << 40
+GAUSSIAN = 10 << 40
+ROUNDING = 11 << 40
+DECOYS = 12 << 40
 
 # Rounds count from 1; what is drawn once per run uses round 0.
 ONCE = 0

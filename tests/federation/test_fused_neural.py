@@ -124,7 +124,7 @@ def test_sam_without_radii_changes_no_bit(small, devices):
     assert all(torch.equal(value, off[key]) for key, value in plain.items())
 
 
-@pytest.mark.parametrize("plugin", ["dualper", "plgc", "recency", "ldp"])
+@pytest.mark.parametrize("plugin", ["dualper", "plgc", "recency"])
 def test_what_the_kernel_does_not_know_is_left_to_torch(small, plugin):
     assert small("fedncf", ("sam", plugin)).fused_form(50) is None
     assert small("fedncf", ("sam",)).fused_form(50) is not None

@@ -3,8 +3,11 @@ import pytest
 import torch
 
 from federec.cohort.draw import Devices, draw
-from federec.federation.round import MEMORY, cohorts, play, select, update_of
+from federec.federation.channel import Link
+from federec.federation.device import MEMORY, cohorts, update_of
+from federec.federation.round import play, select
 from federec.federation.state import State
+from federec.stages.base import Secrets
 
 SEED = 3
 
@@ -16,7 +19,9 @@ def close(actual, expected, what=""):
 
 def look(method, cohort, state):
     """All that each device of a cohort holds and sends, by user."""
-    update, samples, seen = update_of(method, cohort, state), cohort.samples, {}
+    secrets = Secrets.simulated(SEED, cohort.round, cohort.users)
+    update, _ = Link.of(method).channel.device(update_of(method, cohort, state), secrets)
+    samples, seen = cohort.samples, {}
     sent = torch.repeat_interleave(torch.arange(len(cohort)), update.counts)
     for c, user in enumerate(cohort.users.tolist()):
         n, mine = int(samples.counts[c]), cohort.rows.owner == c

@@ -3,7 +3,8 @@ import torch
 
 from federec.cohort.draw import Devices
 from federec.cohort.layers import SERVER
-from federec.federation.round import MEMORY, play
+from federec.federation.device import MEMORY
+from federec.federation.round import play
 from federec.federation.scoring import Neighbour, score_global, score_own
 from federec.federation.state import State
 

@@ -11,7 +11,8 @@ from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.errors import UserError
 from federec.evaluation.protocols import protocol
-from federec.federation.round import cohorts, play
+from federec.federation.device import cohorts
+from federec.federation.round import play
 from federec.federation.state import State
 from federec.methods.fedpergnn import FedPerGNN
 from federec.runtimes.simulation import trainer

@@ -10,7 +10,8 @@ from federec.cohort.draw import Devices, draw
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.evaluation.protocols import protocol
-from federec.federation.round import cohorts, play
+from federec.federation.device import cohorts
+from federec.federation.round import play
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 from federec.methods.fedrap import FedRAP

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
-from federec.federation.update import Update
+from federec.cohort.update import Update
 from federec.network.channel import ChannelSettings, clipped, noisy, rows_to_ask
 from federec.network.parameters import Seen
 

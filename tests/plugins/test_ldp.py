@@ -4,7 +4,9 @@ import torch
 from federec.cohort.draw import Devices
 from federec.errors import UserError
 from federec.evaluation.protocols import protocol
-from federec.federation.round import cohorts, play
+from federec.federation.channel import Link
+from federec.federation.device import learn
+from federec.federation.round import play
 from federec.federation.state import State
 from federec.plugins.registry import build
 from federec.runtimes.simulation import trainer
@@ -23,12 +25,16 @@ def rounds(method, devices, count=2):
 def noise_of(devices, round_=1, seed=1, users=12, laplace=0.3):
     """What the plug-in adds to the rows of PFedRec, by user and item."""
     added = {}
-    plain, noisy = build("pfedrec", (), SMALL), build("pfedrec", ("ldp",), {**SMALL, "laplace": laplace})
-    state = State.start(plain, devices.n_items, len(devices), seed)
-    for cohort in cohorts(plain, state, devices, torch.arange(users), seed, round_):
-        sent = noisy.message(cohort, state.shared)["items"]  # nothing was learned: the message is noise alone
-        for row, (c, item) in enumerate(zip(cohort.rows.owner.tolist(), cohort.rows.ids.tolist(), strict=True)):
-            added[int(cohort.users[c]), item] = sent[row]
+    method = build(
+        "pfedrec", ("ldp",), {**SMALL, "laplace": laplace, "lr": 0.0}
+    )  # nothing is learned: only noise is sent
+    state = State.start(method, devices.n_items, len(devices), seed)
+
+    def deliver(update, users):
+        for row, (device, item) in enumerate(zip(update.owner.tolist(), update.ids.tolist(), strict=True)):
+            added[int(users[device]), item] = update.rows["items"][row]
+
+    learn(method, state, devices, torch.arange(users), seed, round_, Link.of(method).channel, deliver)
     return added
 
 

@@ -56,6 +56,10 @@ class Devices:
     def __len__(self) -> int:
         return len(self.ptr) - 1
 
+    def numbered(self, users: Tensor) -> Tensor:
+        """The users' numbers in the random streams."""
+        return users if self.numbers is None else self.numbers[users]
+
     def lengths(self, users: Tensor, negatives: int) -> Tensor:
         """How many samples each device draws in a round; one that has every item draws no negatives."""
         positives = self.ptr[users + 1] - self.ptr[users]
@@ -162,7 +166,7 @@ def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int
     A device that has every item draws no negatives.
     """
     positives = _ragged(devices.ptr, devices.train, users, 0).long()
-    key = streams.keys(seed, round_, users if devices.numbers is None else devices.numbers[users])
+    key = streams.keys(seed, round_, devices.numbered(users))
     gaps = _ragged(devices.closed_ptr, devices.gaps, users, devices.n_items + 1).long()
     open_items = devices.n_items - (devices.closed_ptr[users + 1] - devices.closed_ptr[users])
     full = open_items <= 0

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from federec.cohort.draw import Devices
 from federec.federation import fused
-from federec.federation.round import RoundReport, Sum
+from federec.federation.channel import Link
+from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, Form, LinearScore
@@ -43,13 +44,15 @@ def fits(form: Form | None, place: str) -> bool:
     return form.common is not None and form.own is not None
 
 
-def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> Playing:
-    """A round in which nobody has played yet."""
+def fused_round(
+    method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int, link: Link | None = None
+) -> Playing:
+    """A round in which no device has played yet."""
     if devices.ptr.device.type == "cpu":
-        return fused.fused_round(method, state, devices, seed, round_)
+        return fused.fused_round(method, state, devices, seed, round_, link)
     from federec.federation import fused_gpu  # needs triton
 
-    return fused_gpu.fused_round(method, state, devices, seed, round_)
+    return fused_gpu.fused_round(method, state, devices, seed, round_, link)
 
 
 def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.store import RowStore
+from federec.federation.channel import Link
 from federec.federation.fused_base import Facts, Floats, FusedRound, Share, histories, on_threads
 from federec.federation.fused_neural import NeuralRound, neural_scores
 from federec.federation.state import State
@@ -106,19 +107,30 @@ class AdditiveRound(FusedRound):
         return mixing_note(self.state, self.form.mixing, self.users)
 
 
-def form_of(method: DeviceMethod, devices: Devices) -> Form:
-    """The form of a method that has one."""
+def form_of(method: DeviceMethod, devices: Devices, link: Link | None = None) -> Form:
+    """The form of a method that has one, with what the kernel does of the channel."""
     form = method.fused_form(devices.n_items)
     assert form is not None
-    return form
+    fused = (link or Link.of(method)).channel.fuse(form)
+    assert not isinstance(fused, str), fused
+    return fused
 
 
-def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> FusedRound:
-    """A round in which nobody has played yet."""
-    form, facts = form_of(method, devices), (method, state, devices, seed, round_)
+def fused_round(
+    method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int, link: Link | None = None
+) -> FusedRound:
+    """A round in which no device has played yet."""
+    link = link or Link.of(method)
+    form, settings = form_of(method, devices, link), (method, state, devices, seed, round_)
+    playing: FusedRound
     if isinstance(form, NeuralScore):
-        return NeuralRound(form, *facts)
-    return AdditiveRound(form, *facts) if isinstance(form, AdditiveScore) else LinearRound(form, *facts)
+        playing = NeuralRound(form, *settings)
+    elif isinstance(form, AdditiveScore):
+        playing = AdditiveRound(form, *settings)
+    else:
+        playing = LinearRound(form, *settings)
+    playing.link = link
+    return playing
 
 
 def warm_up(method: DeviceMethod, state: State, devices: Devices) -> None:

@@ -15,11 +15,13 @@ from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.store import RowStore
-from federec.federation.round import LOSS, RoundReport, Sum, settle
+from federec.federation.channel import Link
+from federec.federation.device import LOSS, Learned
+from federec.federation.server import RoundReport, Sum, settle
 from federec.federation.state import State
-from federec.federation.update import VALUE_BYTES, Channel, Mean
 from federec.kernels.cpu import Histories
 from federec.methods.base import DeviceMethod
+from federec.stages.base import Format
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -48,6 +50,8 @@ class FusedRound:
 
     layers: tuple[str, ...] = ()
     """Shared layers that devices change."""
+    link: Link = Link()
+    """What lies between the devices and the server."""
 
     def __init__(self, method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> None:
         self.method, self.state, self.devices, self.seed, self.round = method, state, devices, seed, round_
@@ -101,17 +105,24 @@ class FusedRound:
         return {}
 
     def finish(self, sum_: Sum = list) -> RoundReport:
-        """The server takes the mean of the changes."""
-        n_items, total = self.devices.n_items, self.change()
+        """The server settles the round."""
+        n_items, total, format_ = self.devices.n_items, self.change(), self.link.channel.format
         held, rows, values, *layers = torch.from_numpy(np.concatenate(self.sent)).unbind(1)
-        sizes = [total[name].numel() for name in self.layers]
-        channel, width = Channel(n_items), sum(total[name].shape[1] for name in total if name not in self.layers)
-        up, down = channel.changes_bytes(rows, values, width), channel.rows_bytes(held, width)
-        for filled, size in zip(layers, sizes, strict=True):
-            up, down = up + channel.layer_bytes(filled, size), down + VALUE_BYTES * size
-        channel.up_bytes, channel.down_bytes = int(up.sum()), int(down.sum())
+        width = sum(total[name].shape[1] for name in total if name not in self.layers)
+        up = format_.changes(rows, values, width, n_items)
+        down = fetched(held, width, n_items, format_)
+        for filled, name in zip(layers, self.layers, strict=True):
+            up, down = up + format_.layer(filled, total[name].numel()), down + 4 * total[name].numel()
         figures = {LOSS: torch.from_numpy(self.loss.sum(0)), **self.notes()}
-        return settle(self.method, self.state, Mean(n_items, total, len(held)), channel, figures, sum_)
+        learned = Learned(int(up.sum()), int(down.sum()), figures)
+        aggregator = self.link.aggregator(n_items)
+        aggregator.merge(total, len(held))
+        return settle(self.method, self.state, aggregator, self.link.channel, learned, sum_)
+
+
+def fetched(held: Tensor, width: int, n_items: int, format_: Format) -> Tensor:
+    """Bytes of the rows that devices fetch: those they hold, or all where they send all."""
+    return Format("all" if format_.rows == "all" else "changed").table(held, width, n_items)
 
 
 def on_threads(count: int, kernel: Callable[[int], None]) -> None:

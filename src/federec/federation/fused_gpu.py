@@ -10,12 +10,13 @@ from torch import Tensor
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.store import PAGE, RowStore
+from federec.federation.channel import Link
+from federec.federation.device import GPU_MEMORY, LOSS, Learned
 from federec.federation.fused import form_of, start_of
-from federec.federation.fused_base import Facts
-from federec.federation.round import GPU_MEMORY, LOSS, RoundReport, Sum, settle
+from federec.federation.fused_base import Facts, fetched
 from federec.federation.scoring import score_global
+from federec.federation.server import RoundReport, Sum, settle
 from federec.federation.state import State
-from federec.federation.update import Channel, Mean
 from federec.kernels.gpu import Drawn, draw, shuffle_keys
 from federec.kernels.gpu_additive import Steps, additive_round
 from federec.kernels.gpu_linear import Plan, linear_round, linear_scores
@@ -72,6 +73,9 @@ class Draws:
 
 class GpuRound:
     """One round, a few users at a time. A subclass launches the kernel of one form."""
+
+    link: Link = Link()
+    """What lies between the devices and the server."""
 
     def __init__(self, table: str | None, start: Tensor, *facts: *Facts) -> None:
         """`table`: the shared item rows that devices change, if any; `start`: rows [M, d] that they begin with."""
@@ -130,12 +134,13 @@ class GpuRound:
     def finish(self, sum_: Sum = list) -> RoundReport:
         """The server takes the mean of the changes."""
         losses, times, held, rows, values = torch.cat(self.figures, 1).double()
-        channel, dim = Channel(self.devices.n_items), self.total.shape[1]
-        up, down = channel.changes_bytes(rows, values, dim), channel.rows_bytes(held, dim)
+        format_, (n_items, dim) = self.link.channel.format, self.total.shape
+        up, down = format_.changes(rows, values, dim, n_items), fetched(held, dim, n_items, format_)
         *loss, sent, received = torch.stack([losses.sum(), times.sum(), up.sum(), down.sum()]).tolist()
-        channel.up_bytes, channel.down_bytes = int(sent), int(received)
-        mean = Mean(self.devices.n_items, {self.table: self.total} if self.table else {}, len(held))
-        return settle(self.method, self.state, mean, channel, {LOSS: torch.tensor(loss, dtype=torch.float64)}, sum_)
+        learned = Learned(int(sent), int(received), {LOSS: torch.tensor(loss, dtype=torch.float64)})
+        aggregator = self.link.aggregator(n_items)
+        aggregator.merge({self.table: self.total} if self.table else {}, len(held))
+        return settle(self.method, self.state, aggregator, self.link.channel, learned, sum_)
 
 
 class LinearRound(GpuRound):
@@ -254,13 +259,19 @@ class AdditiveRound(GpuRound):
         )
 
 
-def fused_round(method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> GpuRound:
-    """A round in which nobody has played yet."""
-    form, facts = form_of(method, devices), (method, state, devices, seed, round_)
+def fused_round(
+    method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int, link: Link | None = None
+) -> GpuRound:
+    """A round in which no device has played yet."""
+    link = link or Link.of(method)
+    form, settings = form_of(method, devices, link), (method, state, devices, seed, round_)
     if isinstance(form, AdditiveScore):
-        return AdditiveRound(form, *facts)
-    assert isinstance(form, LinearScore)
-    return LinearRound(form, *facts)
+        playing: GpuRound = AdditiveRound(form, *settings)
+    else:
+        assert isinstance(form, LinearScore)
+        playing = LinearRound(form, *settings)
+    playing.link = link
+    return playing
 
 
 def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:

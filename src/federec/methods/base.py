@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -16,20 +16,17 @@ from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
 from federec.mathematics.spectrum import effective_rank, singular_values
 from federec.methods.forms import Form
+from federec.settings import Settings
+from federec.stages.base import Stage
 
 View = Literal["own", "global"]
 Notes = dict[str, float | list[float]]
 """Figures of a round by name."""
 
 
-class Settings(BaseModel):
-    """Typed settings: every field has a default equal to the paper's, a docstring, and bounds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-
 class Method(Settings):
-    """A way to recommend. Its fields are its settings; its class variables say what it is."""
+    """A way to recommend. Its fields are its settings, by default those of its paper; its class variables say what it
+    is."""
 
     name: ClassVar[str]
     paper: ClassVar[str] = ""
@@ -102,6 +99,15 @@ class DeviceMethod(Method):
         tables, layers = self.fetch(shared, cohort.users, cohort.rows)
         changes = {name: cohort.tables[name] - received for name, received in tables.items()}
         return changes | {name: cohort.params[name] - received for name, received in layers.items()}
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Stages that the method itself puts first into the channel."""
+        return ()
+
+    @property
+    def opens_updates(self) -> bool:
+        """Whether its server works on single devices' updates, not only on their sum."""
+        return type(self).receive is not DeviceMethod.receive
 
     def upload_bytes(self, cohort: Cohort, message: Params) -> Tensor | None:
         """Bytes each device sends, [C]. None: the cheapest of the channel's encodings, 4 bytes a code or value."""

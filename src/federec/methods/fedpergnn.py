@@ -31,7 +31,7 @@ from federec.cohort.rows import Rows
 from federec.errors import UserError
 from federec.mathematics.attention import attend, mean, surroundings, tastes
 from federec.methods.base import DeviceMethod
-from federec.stages.noise import with_laplace
+from federec.stages.noise import laplace
 
 _LAYERS = ("gat", "from", "to")
 _REASON = "its devices take no steps on shared parameters, only a gradient"
@@ -133,8 +133,15 @@ class FedPerGNN(DeviceMethod):
     def message(self, cohort: Cohort, shared: Params) -> Params:
         rows, key = cohort.rows, cohort.samples.key
         sent = cohort.outbox | {"items": pseudo_rows(cohort.outbox["items"], rows, key)}
-        noisy = with_laplace(sent, ["items"], rows, key, self.laplace, self.clip) if self.laplace else sent
-        return noisy | {"anonymous": cohort.params["user"]}
+        if self.laplace:
+            sent = {name: self.noisy(value, place, rows, key, name) for place, (name, value) in enumerate(sent.items())}
+        return sent | {"anonymous": cohort.params["user"]}
+
+    def noisy(self, value: Tensor, place: int, rows: Rows, key: Tensor, name: str) -> Tensor:
+        """Clipped to +-delta, plus Laplace noise; that of item rows is numbered by item."""
+        whose, row = (key[rows.owner], rows.ids) if name == "items" else (key, torch.zeros_like(key))
+        noise = laplace(whose, streams.NOISE + (place << 36), row, value[0].numel())
+        return value.clamp(-self.clip, self.clip).add_(noise.view_as(value), alpha=self.laplace)
 
     def receive(self, users: Tensor, ids: Tensor, owner: Tensor, message: Params, shared: Params) -> Params | None:
         items, fresh = torch.zeros_like(shared["items"]), torch.zeros_like(shared["anonymous"])

@@ -15,10 +15,11 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from federec import streams
+from federec.cohort.update import Update
 from federec.errors import UserError
-from federec.federation.update import Update
-from federec.methods.base import DeviceMethod, Settings
+from federec.methods.base import DeviceMethod
 from federec.network.parameters import Seen
+from federec.settings import Settings
 
 
 class ChannelSettings(Settings):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from federec.errors import UserError
 from federec.evaluation.protocols import protocol
-from federec.federation.round import cohorts, keep_private
+from federec.federation.device import cohorts, keep_private
 from federec.federation.scoring import score_global, score_own
 from federec.methods.base import DeviceMethod
 from federec.network.device_folder import DeviceStore

@@ -18,12 +18,13 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, Validati
 from federec.cohort.layers import USERS
 from federec.errors import UserError, did_you_mean, first_fault
 from federec.files import make_folder, read_bytes, write_atomic
-from federec.methods.base import DeviceMethod, Settings
+from federec.methods.base import DeviceMethod
 from federec.network import channel
 from federec.network.catalogue import Catalogue
 from federec.network.channel import ChannelSettings
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
+from federec.settings import Settings
 
 FILE, CATALOGUE, EVENTS, APP = "federation.json", "catalogue.json", "events.jsonl", "app"
 

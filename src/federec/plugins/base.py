@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from federec.errors import UserError
-from federec.methods.base import DeviceMethod, Method, Settings
+from federec.methods.base import DeviceMethod, Method
 from federec.methods.forms import Form
+from federec.settings import Settings
 
 if TYPE_CHECKING:
     _Below = DeviceMethod  # what `super()` is, once a plug-in lies over a method

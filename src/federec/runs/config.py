@@ -14,8 +14,9 @@ from federec.data.sets import load
 from federec.errors import UserError, did_you_mean, first_fault
 from federec.evaluation.protocols import protocol
 from federec.files import read_bytes
-from federec.methods.base import Method, Settings
+from federec.methods.base import Method
 from federec.plugins.registry import build
+from federec.settings import Settings
 
 
 class RunConfig(Settings):

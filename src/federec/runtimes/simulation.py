@@ -26,8 +26,9 @@ from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
 from federec.evaluation.protocols import protocol
 from federec.federation.engine import Playing, fits, fused_round, fused_scores, neighbours, warm_up
-from federec.federation.round import RoundReport, Sum, play, select
+from federec.federation.round import play, select
 from federec.federation.scoring import Neighbour, score_global, score_own
+from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod

@@ -1,9 +1,12 @@
-"""Noise as a pure function of (seed, round, user, draw), for values that leave a device."""
+"""Noise as a pure function of (key, draw), for values that leave a device.
+
+Draws are numbered by parameter and, in item tables, by item: what else a device or its cohort holds does not matter.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -11,9 +14,12 @@ from torch import Tensor
 
 from federec import streams
 from federec.cohort.layers import Params
-from federec.cohort.rows import Rows
+from federec.cohort.update import Update
 
 _HALF = 1 << 15
+
+Draw = Callable[[Tensor, int, Tensor, int], Tensor]
+"""[R, width] random values for rows with these numbers in the streams with these keys, from a first draw on."""
 
 
 @cache
@@ -24,28 +30,37 @@ def quantiles() -> Tensor:
 
 
 def laplace(key: Tensor, first: int, row: Tensor, width: int) -> Tensor:
-    """[R, width] of standard Laplace noise for rows numbered `row` of the streams `key` [R], from the draw `first` on.
-    16 random bits a value: 65,536 levels, the largest 11.1."""
+    """Standard Laplace noise, by 16 random bits a value: 65,536 levels, the largest 11.1."""
     words = -(-width // 4)
     draw = first + row[:, None] * words + torch.arange(words, device=key.device)
     levels = streams.bits(key[:, None], draw).contiguous().view(torch.int16)[:, :width].int() + _HALF
     return quantiles().to(key.device).index_select(0, levels.flatten()).view(levels.shape)
 
 
-def with_laplace(
-    sent: Params,
-    tables: Container[str],
-    rows: Rows,
-    key: Tensor,
-    scale: float,
-    clip: float = math.inf,
-    first: int = streams.NOISE,
-) -> Params:
-    """Each value clipped to +-clip, plus Laplace noise from the draw `first` on. `tables` names the item tables among
-    what is sent: their noise is numbered by item, so what else a device or its cohort holds does not matter."""
-    noisy = {}
-    for place, (name, value) in enumerate(sent.items()):
-        whose, row = (key[rows.owner], rows.ids) if name in tables else (key, torch.zeros_like(key))
-        noise = laplace(whose, first + (place << 36), row, value[0].numel())
-        noisy[name] = value.clamp(-clip, clip).add_(noise.view_as(value), alpha=scale)
-    return noisy
+def gaussian(key: Tensor, first: int, row: Tensor, width: int) -> Tensor:
+    """Standard normal noise (Box and Muller), by 32 random bits each for radius and angle; the largest 6.7."""
+    random = uniform_bits(key, first, row, width)
+    radius = (-2 * torch.log1p(-((random >> 32) & 0xFFFF_FFFF).double() / 2**32)).sqrt()
+    return (radius * torch.cos((random & 0xFFFF_FFFF).double() * (2 * math.pi / 2**32))).float()
+
+
+def uniform(key: Tensor, first: int, row: Tensor, width: int) -> Tensor:
+    """Uniform in [0, 1)."""
+    found: Tensor = streams.unit(uniform_bits(key, first, row, width)).float()
+    return found
+
+
+def uniform_bits(key: Tensor, first: int, row: Tensor, width: int) -> Tensor:
+    """64 random bits a value."""
+    draw = first + row[:, None] * width + torch.arange(width, device=key.device)
+    bits: Tensor = streams.bits(key[:, None], draw)
+    return bits
+
+
+def drawn(update: Update, key: Tensor, first: int, draw: Draw) -> Params:
+    """A random value for every value of an update, by parameter; `key` [C] is each device's own."""
+    owner, found = key[update.owner], {}
+    for place, (name, value) in enumerate(update.values().items()):
+        whose, row = (owner, update.ids) if name in update.rows else (key, torch.zeros_like(key))
+        found[name] = draw(whose, first + (place << 36), row, value[0].numel() if len(value) else 0).view_as(value)
+    return found

@@ -1,0 +1,131 @@
+"""The line between devices and their server: a channel of stages, and an aggregator.
+
+    device                                  server
+    update -> stage 1 -> ... -> stage n  =>  aggregator -> stages' server halves -> new shared parameters
+
+Simulation with both engines, torchrun and every network pass updates through the same two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from federec.aggregators.base import Aggregator
+from federec.aggregators.mean import Mean
+from federec.aggregators.registry import aggregator_class
+from federec.aggregators.sum import Sum
+from federec.cohort.layers import Params
+from federec.cohort.update import Update
+from federec.errors import UserError
+from federec.methods.base import DeviceMethod
+from federec.methods.forms import Form
+from federec.stages.base import Format, Promise, Secrets, Stage
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What happens to an update on its way."""
+
+    stages: tuple[Stage, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [stage.name for stage in self.stages]
+        for place, stage in enumerate(self.stages):
+            if stage.name in names[:place]:
+                raise UserError(f"stage '{stage.name}' is given twice; a channel has each stage once")
+            if stage.per_user and any(not before.per_user for before in self.stages[:place]):
+                raise UserError(f"stage '{stage.name}' works on single users; put it before '{names[place - 1]}'")
+        if "secure-sum" in names[:-1]:
+            raise UserError(f"nothing can be done to masked values; put '{names[-1]}' before 'secure-sum'")
+
+    @property
+    def per_user(self) -> Channel:
+        """The stages that work on every single user's update."""
+        return Channel(tuple(stage for stage in self.stages if stage.per_user))
+
+    @property
+    def per_sender(self) -> Channel:
+        """The stages that work on what a device or hub sends."""
+        return Channel(tuple(stage for stage in self.stages if not stage.per_user))
+
+    def __contains__(self, name: str) -> bool:
+        return any(stage.name == name for stage in self.stages)
+
+    def device(self, update: Update, secrets: Secrets) -> tuple[Update, Tensor]:
+        """The devices' half: what they send, and how many rows each has fetched for it."""
+        fetched = update.counts
+        for stage in self.stages if update.rows or update.layers else ():
+            update = stage.device(update, secrets)
+            fetched = torch.maximum(fetched, update.counts)
+        return update, fetched
+
+    def asks(self, needed: Tensor, n_items: int, secrets: Secrets) -> Tensor:
+        """Items, ascending, whose rows one device fetches if it needs those of `needed`; empty means all."""
+        for stage in self.stages:
+            needed = stage.asks(needed, n_items, secrets)
+            if not len(needed):
+                break
+        return needed
+
+    def server(self, total: Params, devices: int) -> Params:
+        """The server's half, in the opposite order."""
+        return reduce(lambda total, stage: stage.server(total, devices), reversed(self.stages), total)
+
+    @property
+    def format(self) -> Format:
+        """How an update is written after all stages."""
+        return reduce(lambda known, stage: stage.format(known), self.stages, Format())
+
+    @property
+    def promise(self) -> Promise:
+        """What is promised about an update after all stages."""
+        return reduce(lambda known, stage: stage.promise(known), self.stages, Promise())
+
+    def fuse(self, form: Form) -> Form | str:
+        """The form whose kernel does these stages' work as well; or why there is none."""
+        widened = ""
+        for stage in self.stages:
+            if stage.on_sums:
+                widened = stage.name if stage.adds_rows else widened
+                continue
+            settings: dict[str, Any] = dict(stage.in_kernel())
+            known = {field.name for field in fields(form)}
+            if not settings or not settings.keys() <= known:
+                return f"stage '{stage.name}' works on single updates, and kernels only give their sum"
+            if widened:
+                return f"a kernel cannot apply '{stage.name}' to the rows that '{widened}' adds"
+            form = replace(form, **settings)
+        return form
+
+
+@dataclass(frozen=True)
+class Link:
+    """What lies between the devices of a run and its server."""
+
+    channel: Channel = Channel()
+    aggregator: type[Aggregator] = Mean
+
+    @staticmethod
+    def of(method: DeviceMethod, stages: Sequence[Stage] = (), aggregator: str | None = None) -> Link:
+        """The link of a method: the stages that it brings itself, then these; refused where they do not go together."""
+        kind = (Sum if method.sums else Mean) if aggregator is None else aggregator_class(aggregator)
+        link = Link(Channel((*method.stages(), *stages)), kind)
+        if method.sums and kind is not Sum:
+            raise UserError(f"the server of '{method.name}' needs the sum; aggregator '{kind.name}' does not give it")
+        opens = "" if kind.linear else f"aggregator '{kind.name}'"
+        opens = f"the server of '{method.name}'" if method.opens_updates else opens
+        if opens and "secure-sum" in link.channel:
+            raise UserError(f"{opens} needs single updates, and 'secure-sum' only gives their sum")
+        return link
+
+    def why_not_fused(self) -> str | None:
+        """Why no kernel can play rounds with this link, whatever the method."""
+        if not self.aggregator.linear:
+            return f"aggregator '{self.aggregator.name}' needs single updates, and kernels only give their sum"
+        return None

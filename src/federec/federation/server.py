@@ -1,0 +1,63 @@
+"""The server's part of a round: take updates in, aggregate them, step the shared parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from federec.aggregators.base import Aggregator
+from federec.cohort.layers import Params
+from federec.cohort.update import Update
+from federec.federation.channel import Channel
+from federec.federation.device import LOSS, Learned
+from federec.federation.state import State
+from federec.methods.base import DeviceMethod, Notes
+
+Sum = Callable[[list[Params]], list[Params]]
+"""Adds up tensors, name by name, over all processes of a run; those of a single process are the sum already."""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What the server knows after a round."""
+
+    loss: float | None
+    """Mean over devices and steps; None where the method has none."""
+    up_bytes: float
+    down_bytes: float
+    """Per device that took part."""
+    notes: Notes = field(default_factory=dict)
+    """Means of the devices' own figures, and what the method says of the new shared parameters."""
+
+
+def receive(method: DeviceMethod, state: State, aggregator: Aggregator, update: Update, users: Tensor) -> None:
+    """Take in a cohort's updates: as they are, or what the method's server makes of them."""
+    made = method.receive(users, update.ids, update.owner, update.values(), state.shared)
+    if made is not None:
+        summed = {name: total[None] for name, total in made.items()}
+        update = Update(update.n_items, update.ids[:0], torch.zeros_like(update.counts), {}, summed)
+    aggregator.add(update)
+
+
+def settle(
+    method: DeviceMethod,
+    state: State,
+    aggregator: Aggregator,
+    channel: Channel,
+    learned: Learned,
+    sum_: Sum = list,
+) -> RoundReport:
+    """New shared parameters from what the devices of all processes sent."""
+    counts = torch.tensor([learned.up_bytes, learned.down_bytes, aggregator.devices], dtype=torch.float64)
+    aggregator.total, figures, counted = sum_([aggregator.total, learned.figures, {"counts": counts}])
+    up, down, devices = counted["counts"].tolist()
+    aggregator.devices = int(devices)
+    aggregator.total = channel.server(aggregator.total, aggregator.devices)
+    state.shared = method.server_step(state.shared, aggregator.result(), state.server)
+    means = {name: float(total / number) for name, (total, number) in figures.items()}
+    loss = means.pop(LOSS, None)
+    heard = max(devices, 1)  # possibly no device took part
+    return RoundReport(loss, up / heard, down / heard, {**means, **method.inspect(state.shared)})

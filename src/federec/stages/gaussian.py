@@ -1,0 +1,37 @@
+"""Gaussian noise on what a device sends.
+
+    sent = value + N(0, scale^2)              for every value of every row and layer that a device sends
+
+Which rows are sent is not hidden by it; behind `dense` the noise lies on all rows. After `clip`, scale / norm is the
+noise multiplier of one device's update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from pydantic import PositiveFloat
+
+from federec import streams
+from federec.cohort.update import Update
+from federec.stages.base import Promise, Secrets, Stage
+from federec.stages.noise import drawn, gaussian
+
+
+class Gaussian(Stage):
+    """Add normal noise to every value that is sent."""
+
+    name: ClassVar[str] = "gaussian"
+
+    scale: PositiveFloat = 0.1
+    """Standard deviation of the noise."""
+
+    def device(self, update: Update, secrets: Secrets) -> Update:
+        noise = drawn(update, secrets.round, streams.GAUSSIAN, gaussian)
+        noisy = {name: value.add(noise[name], alpha=self.scale) for name, value in update.values().items()}
+        rows = {name: noisy.pop(name) for name in update.rows}
+        return replace(update, rows=rows, layers=noisy)
+
+    def promise(self, known: Promise) -> Promise:
+        return known._replace(noise="gaussian", scale=self.scale)

@@ -1,0 +1,42 @@
+"""Laplace noise on what a device sends (PFedRec, section 6.6 and Table 4).
+
+    sent = value + Laplace(0, scale)          for every value of every row and layer that a device sends
+
+The noise is drawn on the device, after it has learned and on its way out: the device continues, and ranks, with what it
+learned. It lies on the rows that the device sends; which rows these are is not hidden. Without a bound on what one user
+can change (`clip`) a scale is no privacy budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from pydantic import PositiveFloat
+
+from federec import streams
+from federec.cohort.update import Update
+from federec.stages.base import Promise, Secrets, Stage
+from federec.stages.noise import drawn, laplace
+
+
+class Laplace(Stage):
+    """Add Laplace noise to every value that is sent."""
+
+    name: ClassVar[str] = "laplace"
+
+    scale: PositiveFloat = 0.5
+    """Scale of the noise; its standard deviation is sqrt(2) times that."""
+
+    def device(self, update: Update, secrets: Secrets) -> Update:
+        noise = drawn(update, secrets.round, streams.LAPLACE, laplace)
+        noisy = {name: value.add(noise[name], alpha=self.scale) for name, value in update.values().items()}
+        rows = {name: noisy.pop(name) for name in update.rows}
+        return replace(update, rows=rows, layers=noisy)
+
+    def promise(self, known: Promise) -> Promise:
+        return known._replace(noise="laplace", scale=self.scale)
+
+    def in_kernel(self) -> Mapping[str, float]:
+        return {"laplace": self.scale}

@@ -1,0 +1,66 @@
+"""All stages by name, and building a channel's stages from plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from federec.errors import UserError, did_you_mean, first_fault
+from federec.stages.base import Stage
+from federec.stages.clip import Clip
+from federec.stages.decoys import Decoys
+from federec.stages.dense import Dense
+from federec.stages.gaussian import Gaussian
+from federec.stages.laplace import Laplace
+from federec.stages.quantise import Quantise
+from federec.stages.secure_sum import SecureSum
+from federec.stages.top_rows import TopRows
+
+STAGES: dict[str, type[Stage]] = {
+    stage.name: stage for stage in (Clip, Laplace, Gaussian, Decoys, Dense, TopRows, Quantise, SecureSum)
+}
+
+KEY = "stage"
+"""Where a stage's plain values have its name."""
+
+
+def stage(values: Mapping[str, Any]) -> Stage:
+    """A stage from plain values: `{"stage": "clip", "norm": 1.0}`."""
+    settings = {str(key): value for key, value in values.items()}
+    name = str(settings.pop(KEY, ""))
+    if name not in STAGES:
+        raise UserError(f"unknown stage '{name}'{did_you_mean(name, STAGES)}")
+    kind = STAGES[name]
+    for key in settings:
+        if key not in kind.model_fields:
+            known = did_you_mean(key, kind.model_fields) if kind.model_fields else "; it has none"
+            raise UserError(f"stage '{name}' has no setting '{key}'{known}")
+    try:
+        return kind(**settings)
+    except ValidationError as error:
+        setting, why = first_fault(error)
+        raise UserError(f"setting {setting} of stage '{name}': {why}") from None
+
+
+def plain(stage: Stage) -> dict[str, Any]:
+    """The plain values that a stage is made from."""
+    return {KEY: stage.name, **stage.model_dump(mode="json")}
+
+
+def parse(texts: Iterable[str]) -> list[dict[str, Any]]:
+    """Plain values of stages written as on the command line: `dense`, `clip:norm=1`, `decoys:count=50`."""
+    import yaml
+
+    found = []
+    for text in texts:
+        name, _, settings = text.partition(":")
+        values: dict[str, Any] = {KEY: name.strip()}
+        for pair in settings.split(",") if settings.strip() else ():
+            key, equals, value = pair.partition("=")
+            if not equals or not key.strip():
+                raise UserError(f"--stage {text}: write a stage as NAME or NAME:KEY=VALUE,KEY=VALUE")
+            values[key.strip()] = yaml.safe_load(value)
+        found.append(values)
+    return found

@@ -1,0 +1,50 @@
+"""Secure sum: the server learns the sum over devices and nothing of a single one.
+
+Devices agree on masks that cancel in the sum (network: SecAgg+, Bell et al. 2020). Masks are integers, so a device cuts
+its values off beyond +-most and rounds them to one of 2^22 steps; item tables go whole, which names no items. A
+simulation needs no masks: it rounds as a device does and counts the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from federec.cohort.update import Update
+from federec.stages.base import Format, Promise, Secrets, Stage
+from federec.stages.dense import Dense
+
+STEPS = 1 << 22
+"""Into how many steps the range of a value is cut."""
+
+
+class SecureSum(Stage):
+    """Let the server see only sums over devices."""
+
+    name: ClassVar[str] = "secure-sum"
+    adds_rows: ClassVar[bool] = True
+
+    most: PositiveFloat = 64.0
+    """Largest value; what is beyond is cut off."""
+
+    def device(self, update: Update, secrets: Secrets) -> Update:
+        whole = Dense().device(update, secrets)
+        rows, layers = ({n: self.rounded(v) for n, v in values.items()} for values in (whole.rows, whole.layers))
+        return replace(whole, rows=rows, layers=layers)
+
+    def rounded(self, values: Tensor) -> Tensor:
+        """To the nearest step."""
+        step = 2 * self.most / STEPS
+        return (values.clamp(-self.most, self.most) / step).round() * step
+
+    def asks(self, needed: Tensor, n_items: int, secrets: Secrets) -> Tensor:
+        return needed[:0]
+
+    def format(self, known: Format) -> Format:
+        return Format("all")  # masked values fill the whole word, whatever they were
+
+    def promise(self, known: Promise) -> Promise:
+        return known._replace(hidden=True)
