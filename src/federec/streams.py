@@ -42,7 +42,7 @@ ONCE = 0
 
 
 def mix(z: Array) -> Array:
-    """SplitMix64's output function: a bijection of 64-bit integers in which every output bit depends on every input bit."""
+    """SplitMix64's output function: a bijection of 64-bit integers. Every output bit depends on every input bit."""
     z = (z ^ ((z >> 30) & 0x3_FFFF_FFFF)) * _FIRST
     z = (z ^ ((z >> 27) & 0x1F_FFFF_FFFF)) * _SECOND
     return z ^ ((z >> 31) & 0x1_FFFF_FFFF)

@@ -12,7 +12,7 @@ from typer import Argument, Option
 def reproduce(
     table: str = Argument(
         ...,
-        help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc, fedrecgel, or summary for the claims of all.",
+        help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc, fedrecgel; or summary, the claims of all.",
     ),
     data: list[str] | None = Option(None, help="Only this data set; may be repeated. [default: all of the table]"),
     seeds: int = Option(5, min=1, help="Number of runs per cell, with the seeds 0, 1, ..."),
