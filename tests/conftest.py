@@ -1,16 +1,21 @@
 """Small data and small methods for all tests."""
 
-from typing import ClassVar
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from torch import Tensor
 
-from federec.cohort.layers import Param, dot, item_rows, mlp, mlp_params
+from federec.cohort.cohort import Step
+from federec.cohort.layers import Param, Params, dot, item_rows, mlp, mlp_params
 from federec.data.interactions import Interactions
-from federec.data.split import leave_one_out
-from federec.methods.base import DeviceMethod
+from federec.data.split import Split, leave_one_out
+from federec.methods.base import DeviceMethod, Method
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
 
@@ -19,7 +24,7 @@ settings.register_profile("calm", deadline=None, derandomize=True)
 settings.load_profile("calm")
 
 
-def _split(histories, n_items):
+def _split(histories: Sequence[Any], n_items: int) -> Split:
     """Leave-one-out of histories given oldest first: the last item is the test, the one before it validation."""
     lengths = [len(history) for history in histories]
     data = Interactions(
@@ -33,19 +38,19 @@ def _split(histories, n_items):
     return leave_one_out(data)
 
 
-def _random_split(users=12, items=40, least=3, most=20, seed=0):
+def _random_split(users: int = 12, items: int = 40, least: int = 3, most: int = 20, seed: int = 0) -> Split:
     """Users with `least` to `most` random distinct items."""
     rng = np.random.default_rng(seed)
     return _split([rng.permutation(items)[: rng.integers(least, most + 1)] for _ in range(users)], items)
 
 
 @pytest.fixture(scope="session")
-def split_of():
+def split_of() -> Callable[..., Split]:
     return _split
 
 
 @pytest.fixture(scope="session")
-def random_split():
+def random_split() -> Callable[..., Split]:
     return _random_split
 
 
@@ -55,22 +60,22 @@ class Everything(DeviceMethod):
 
     name: ClassVar[str] = "everything"
 
-    def shared(self):
+    def shared(self) -> dict[str, Param]:
         return {"items": item_rows(4), **mlp_params("net", (4, 3, 1))}
 
-    def private(self):
+    def private(self) -> dict[str, Param]:
         return {"user": Param((4,), scale=0.5, adam=True), "own": Param((4,), scale=0.5, rows=True)}
 
-    def score(self, p):
+    def score(self, p: Params) -> Tensor:
         return mlp(p, "net", p["items"] + p["own"]) + dot(p["user"], p["items"])
 
-    def step(self, step):
+    def step(self, step: Step) -> None:
         self.descend(step, dict.fromkeys((*self.shared(), *self.private()), 0.2))
 
-    def server_start(self, shared):
+    def server_start(self, shared: Params) -> Params:
         return {name: torch.zeros_like(value) for name, value in shared.items()}
 
-    def server_step(self, shared, mean, memory):
+    def server_step(self, shared: Params, mean: Params, memory: Params) -> Params:
         for name, change in mean.items():
             memory[name].mul_(0.5).add_(change)
         return super().server_step(shared, memory, {})
@@ -79,7 +84,7 @@ class Everything(DeviceMethod):
 SMALL = {"dim": 4, "batch": 8, "epochs": 2, "item_lr_factor": 0.2, "item_lr": 2.0}
 
 
-def _small(name, plugins=(), **settings):
+def _small(name: str, plugins: Sequence[str] = (), **settings: Any) -> Method:
     """A method with small settings; what it has no setting for is left out."""
     if name == "everything":
         return Everything(batch=8, epochs=2)
@@ -87,7 +92,7 @@ def _small(name, plugins=(), **settings):
     return build(name, plugins, {k: v for k, v in SMALL.items() if k in fields} | settings)
 
 
-CASES = {
+CASES: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     "everything": ("everything", (), {}),
     **{name: (name, (), {}) for name, method in METHODS.items() if issubclass(method, DeviceMethod)},
     "pfedrec-hidden": ("pfedrec", (), {"hidden": (5, 3)}),
@@ -97,12 +102,12 @@ CASES = {
 
 
 @pytest.fixture(scope="session")
-def small():
+def small() -> Callable[..., Method]:
     return _small
 
 
 @pytest.fixture(scope="session", params=CASES)
-def device_method(request):
+def device_method(request: pytest.FixtureRequest) -> Method:
     """Every method trained on devices, in turn."""
     name, plugins, settings = CASES[request.param]
     return _small(name, plugins, **settings)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from federec.runtimes.local import train as train
     from federec.runtimes.run import Run as Run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each name lives. Loaded when first asked for, so that `import federec` does not wait for torch.
 _HOMES = {

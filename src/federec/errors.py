@@ -1,4 +1,4 @@
-"""What a user can mend: one clear line, exit code 2, never a traceback."""
+"""Errors that a user can correct: one clear line and exit code 2, never a traceback."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class UserError(Exception):
-    """A mistake in what was asked for or handed in. The text names the place and the remedy, in one line."""
+    """A mistake in the request or in the data. Its text is one line: what is wrong, where, and the remedy."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` - did you mean 'x'?` for the nearest known word, or ` (known: a, b, c)` when none is near."""
+    """` - did you mean 'x'?` with the most similar known word, or ` (known: a, b, c)` if none is similar."""
     known = sorted(known)
     near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
     return f" - did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
-    """Of settings that were refused, the first as `key=value`, and why."""
+    """The first setting that was refused, as `key=value`, and the reason."""
     first = error.errors()[0]
     why = first["msg"].lower().replace("tuple", "list")  # users write lists
     return f"{'.'.join(str(part) for part in first['loc'])}={first['input']!r}", why

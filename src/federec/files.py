@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all, and one clear line where that fails."""
+"""Reading and writing files. A file is written completely or not at all; a failure is one clear line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federec.errors import UserError
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file."""
+    """The whole content of a file."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -19,9 +19,9 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_atomic(path: Path, content: bytes | str | Iterable[bytes | memoryview]) -> None:
-    """Replace `path` by `content`, whole or in pieces, in one step: a reader, or a kill at any moment, sees the old or
-    the new."""
-    # What UTF-8 cannot hold, such as the odd byte of a file name, is written as \udc80: an escape in JSON too.
+    """Replace the file `path` by `content` (at once or in pieces) in one step. A reader sees the old file or the new
+    one, never a part of it, even if this process is killed."""
+    # Text that UTF-8 cannot encode, such as a stray byte of a file name, is written as \udc80, a valid JSON escape.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -38,7 +38,7 @@ def write_atomic(path: Path, content: bytes | str | Iterable[bytes | memoryview]
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents."""
+    """Create a folder, and its parents where they are missing."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -46,11 +46,11 @@ def make_folder(path: Path) -> None:
 
 
 def cannot_read(path: Path, error: OSError) -> UserError:
-    """One line for a failed read."""
-    return UserError(f"{path}: cannot be read ({error.strerror or error}); check the path and who may read it")
+    """The error for a failed read, in one line."""
+    return UserError(f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions")
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
-    """One line for a failed write."""
+    """The error for a failed write, in one line."""
     remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check the path"
     return UserError(f"{path}: cannot be written ({error.strerror or error}); {remedy} and try again")

@@ -1,11 +1,11 @@
 """Randomness as a pure function of (seed, round, user, draw).
 
-Every random number of a run is `mix(key + draw * GOLDEN)`, the SplitMix64 generator read at a chosen
-position: there is no state to carry, so any order of evaluation, any chunk size, rank, thread or real
-device sees the same numbers.
+Every random number of a run is `mix(key + draw * GOLDEN)`: the SplitMix64 generator, read at a chosen
+position. It has no state, so the numbers are the same in any order of evaluation and for any chunk size,
+rank, thread or real device.
 
-The functions work on 64-bit signed integer arrays, numpy's or torch's alike: multiplication wraps in both,
-and the right shift is made logical with a mask.
+The functions work on arrays of signed 64-bit integers, of numpy or of torch. Multiplication wraps around in
+both; a mask turns the arithmetic right shift into a logical one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Array = Any  # numpy.ndarray or torch.Tensor, of 64-bit integers
 
 
 def _signed(number: int) -> int:
-    """The 64-bit two's complement reading of `number`."""
+    """The lowest 64 bits of `number`, read as a signed integer (two's complement)."""
     number &= 0xFFFF_FFFF_FFFF_FFFF
     return number - (1 << 64) if number >> 63 else number
 
@@ -25,7 +25,7 @@ GOLDEN = _signed(0x9E37_79B9_7F4A_7C15)
 _FIRST = _signed(0xBF58_476D_1CE4_E5B9)
 _SECOND = _signed(0x94D0_49BB_1331_11EB)
 
-# Draws of one device in one round are numbered from a base per purpose, so that purposes never overlap.
+# The draws of one device in one round are numbered. Each purpose has its own base, so purposes never overlap.
 NEGATIVES = 0 << 40
 SHUFFLE = 1 << 40
 SELECTION = 2 << 40
@@ -40,12 +40,12 @@ GAUSSIAN = 10 << 40
 ROUNDING = 11 << 40
 DECOYS = 12 << 40
 
-# Rounds count from 1; what is drawn once per run uses round 0.
+# Rounds count from 1. Draws that are made once per run use round 0.
 ONCE = 0
 
 
 def mix(z: Array) -> Array:
-    """SplitMix64's output function: a bijection of 64-bit integers whose bits all depend on all bits."""
+    """SplitMix64's output function: a bijection of 64-bit integers. Every output bit depends on every input bit."""
     z = (z ^ ((z >> 30) & 0x3_FFFF_FFFF)) * _FIRST
     z = (z ^ ((z >> 27) & 0x1F_FFFF_FFFF)) * _SECOND
     return z ^ ((z >> 31) & 0x1_FFFF_FFFF)

@@ -1,24 +1,28 @@
 """The command line, in this process where possible: importing torch takes longer than a tiny run."""
 
+from __future__ import annotations
+
 import random
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 
 class Said(NamedTuple):
-    code: int
+    code: int | str
     out: str
     err: str
 
 
 @pytest.fixture
-def federec(monkeypatch, capsys):
+def federec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
     """Run the command with these arguments."""
     from federec.cli.main import run
 
-    def call(*args):
+    def call(*args: object) -> Said:
         monkeypatch.setattr(sys, "argv", ["federec", *map(str, args)])
         with pytest.raises(SystemExit) as end:
             run()
@@ -29,10 +33,10 @@ def federec(monkeypatch, capsys):
 
 
 @pytest.fixture
-def refused(federec):
+def refused(federec: Callable[..., Said]) -> Callable[..., str]:
     """Run a command that must be refused with one line, which is returned."""
 
-    def call(*args):
+    def call(*args: object) -> str:
         said = federec(*args)
         assert said.code == 2, said
         assert said.err.startswith("error: "), said
@@ -43,7 +47,14 @@ def refused(federec):
     return call
 
 
-def write_ratings(path, users=12, items=30, seed=0, header="user,item,timestamp", row="u{},i{},{}"):
+def write_ratings(
+    path: Path,
+    users: int = 12,
+    items: int = 30,
+    seed: int = 0,
+    header: str = "user,item,timestamp",
+    row: str = "u{},i{},{}",
+) -> Path:
     """A small file of made-up interactions."""
     draw = random.Random(seed)
     lines = [header] if header else []
@@ -55,10 +66,10 @@ def write_ratings(path, users=12, items=30, seed=0, header="user,item,timestamp"
 
 
 @pytest.fixture
-def make_ratings():
+def make_ratings() -> Callable[..., Path]:
     return write_ratings
 
 
 @pytest.fixture
-def ratings(tmp_path):
+def ratings(tmp_path: Path) -> Path:
     return write_ratings(tmp_path / "ratings.csv")

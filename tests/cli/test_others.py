@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS
@@ -162,24 +163,62 @@ for package, words in {commands}.items():
     assert not (tmp_path / "out").exists()
 
 
-def test_strange_failures_are_one_line(federec, monkeypatch, tmp_path, popular):
+@pytest.fixture
+def compare_failing(federec, monkeypatch, popular):
+    """Run a command in which this exception is raised."""
     from federec.runs.folder import RunFolder
 
-    for failure, says in (
-        (PermissionError(13, "Permission denied", "/a/b"), "error: /a/b: Permission denied; check"),
-        (OSError(5, "Input/output error"), "error: Input/output error; check"),
-        (MemoryError(), "error: not enough memory"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "error: not enough memory"),
-    ):
-
-        def fail(self, failure=failure):
+    def call(failure):
+        def fail(self):
             raise failure
 
         monkeypatch.setattr(RunFolder, "result", fail)
-        said = federec("compare", popular)
-        assert said.code == 2
-        assert said.err.startswith(says)
-        assert said.err.count("\n") == 1
+        return federec("compare", popular)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [
+        (PermissionError(13, "Permission denied", "/a/b"), "error: /a/b: Permission denied; check"),
+        (OSError(5, "Input/output error"), "error: Input/output error; check"),
+        (MemoryError(), "error: not enough memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "error: not enough memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "error: not enough memory"),
+        (RuntimeError("CUDA error: out of memory"), "error: not enough memory"),
+    ],
+    ids=str,
+)
+def test_strange_failures_are_one_line(compare_failing, failure, says):
+    said = compare_failing(failure)
+    assert said.code == 2
+    assert said.err.startswith(says)
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("size", [(30, 10**15), (30, 10**18), (30, 10**30)], ids=str)
+def test_an_allocation_that_torch_refuses_is_one_line(compare_failing, size):
+    with pytest.raises((RuntimeError, TypeError)) as refused:
+        torch.empty(size)
+    assert compare_failing(refused.value).err.startswith("error: not enough memory")
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RuntimeError("invalid memory format"),
+        RuntimeError("Overflow when unpacking long"),
+        TypeError("value overflows the stack; see memory_format"),
+        OverflowError("int too large to convert to float"),
+        ValueError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=str,
+)
+def test_an_error_that_only_mentions_memory_keeps_its_traceback(compare_failing, failure):
+    with pytest.raises(type(failure)) as kept:
+        compare_failing(failure)
+    assert kept.value is failure
 
 
 def test_all_of_a_result_is_json(popular):

@@ -12,7 +12,7 @@ app = typer.Typer(help="Data sets: list, get, describe, generate.", no_args_is_h
 
 @app.command("list")
 def list_() -> None:
-    """Named sets, and where they are on this machine."""
+    """List the named sets and where they are on this machine."""
     from federec.data.sets import status
     from federec.reporting.tables import sets_table
 
@@ -21,7 +21,7 @@ def list_() -> None:
 
 @app.command()
 def get(name: str = Argument(..., help="Name of the set.")) -> None:
-    """Obtain a set, or say where it comes from."""
+    """Fetch a named set; if it cannot be fetched, say where to get it."""
     from federec.data import fetch
 
     fetch.get(name, typer.echo)
@@ -31,28 +31,30 @@ def get(name: str = Argument(..., help="Name of the set.")) -> None:
 def describe(
     data: str = Argument(..., help="A named set, a file of interactions, or a generated folder."),
     columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid."),
-    min_interactions: int | None = Option(None, min=0, help="Leave out users with fewer rows."),
-    k_core: int | None = Option(None, min=0, help="Leave out users and items with fewer partners."),
+    min_interactions: int | None = Option(None, min=0, help="Leave out users with fewer rows than this."),
+    k_core: int | None = Option(
+        None, min=0, help="Leave out users with fewer items, and items with fewer users, than this."
+    ),
 ) -> None:
-    """What is in a set or file, as federec reads it."""
+    """Show what a set or a file contains, as federec reads it."""
     from federec.data.columns import parse_columns
-    from federec.data.describe import describe as facts_of
+    from federec.data.describe import describe as description
     from federec.data.sets import load
     from federec.reporting.tables import facts_table
 
     loaded = load(data, parse_columns(columns) if columns else None, min_interactions, k_core)
-    facts_table(facts_of(loaded))
+    facts_table(description(loaded))
 
 
 @app.command()
 def generate(
-    users: int = Option(..., min=1, help="How many users."),
-    items: int = Option(..., min=1, help="How many items; few are popular, most are not."),
-    interactions: int = Option(..., min=1, help="How many distinct (user, item) pairs."),
+    users: int = Option(..., min=1, help="Number of users."),
+    items: int = Option(..., min=1, help="Number of items; a few of them are popular."),
+    interactions: int = Option(..., min=1, help="Number of distinct (user, item) pairs."),
     out: Path = Option(..., readable=False, help="Folder to write; train on it with --data."),
-    seed: int = Option(0, min=0, help="Of every random number."),
+    seed: int = Option(0, min=0, help="Seed of all random numbers."),
 ) -> None:
-    """Make up interactions of any size, to try things at scale."""
+    """Generate a random set of any size, to try federec at scale."""
     from federec.data.generate import generate as write
 
     write(out, users, items, interactions, seed)

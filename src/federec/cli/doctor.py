@@ -1,4 +1,4 @@
-"""`federec doctor`: what is installed, what is missing, and the command that fixes it."""
+"""`federec doctor`: what is installed, what is missing, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 
 _PACKAGES = ("torch", "numba", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "scipy", "typer")
 EXTRAS = {"cryptography": "flower", "flwr": "flower", "matplotlib": "results", "optuna": "results"}
-"""Packages that some commands need -> the extra that brings them."""
+"""Packages that only some commands need -> the extra that installs them."""
 
 
 def doctor() -> None:
-    """Check this installation; exit code 1 if something needed is missing."""
+    """Check this installation. The exit code is 1 if a required package is missing."""
     import federec
     from federec.reporting.tables import check_table
 
@@ -31,11 +31,11 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-def _package(name: str, brought_by: str) -> tuple[str, str, str]:
+def _package(name: str, requirement: str) -> tuple[str, str, str]:
     try:
         return name, metadata.version(name), ""
     except metadata.PackageNotFoundError:
-        return name, "missing", f"pip install {brought_by}"
+        return name, "missing", f"pip install {requirement}"
 
 
 def _hardware() -> list[tuple[str, str, str]]:
@@ -44,7 +44,7 @@ def _hardware() -> list[tuple[str, str, str]]:
         import torch
     except ImportError:
         return []
-    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none usable; --device cpu is used"
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none usable; runs use --device cpu"
     used = f"{torch.get_num_threads()} of {os.cpu_count()} cores"
     return [("threads", f"{used} (OMP_NUM_THREADS={threads or 'not set'})", ""), ("GPU", gpu, "")]
 

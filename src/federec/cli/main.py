@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 
 import click
@@ -12,7 +13,7 @@ import typer
 from federec.cli import compare, data, device, doctor, federation, methods, recommend, reproduce, train, tune
 from federec.errors import UserError
 
-typer.core.HAS_RICH = False  # plain help is quicker; besides, typer shows rich's escapes where rich does not print
+typer.core.HAS_RICH = False  # plain help is quicker, and typer's rich help shows escapes such as \[ to the reader
 
 app = typer.Typer(
     name="federec",
@@ -44,16 +45,16 @@ def _version(asked: bool) -> None:
 @app.callback()
 def main(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Say the version and stop."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     """Recommenders trained where the data lives: on each user's own device."""
 
 
 def run() -> None:
-    """The `federec` command: what the user can mend is one line and exit code 2."""
+    """The `federec` command. A mistake that the user can correct is reported in one line, with exit code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an id that the terminal's encoding lacks is no reason to stop
+        sys.stdout.reconfigure(errors="replace")  # print `?` for what the terminal cannot show
     try:
         sys.exit(app(standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
@@ -62,7 +63,7 @@ def run() -> None:
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "federec"
         sys.exit(_refuse(f"{error.format_message().rstrip('.')}; see: {command} --help"))
-    except click.Abort:  # a question was answered by no, or by nobody
+    except click.Abort:  # the user answered no, or closed the input
         print("\nstopped; nothing was done", file=sys.stderr)
         sys.exit(1)
     except UserError as error:
@@ -73,21 +74,32 @@ def run() -> None:
             raise
         extra = doctor.EXTRAS[package]
         sys.exit(_refuse(f"this needs the package {package}; install it with: pip install 'federec[{extra}]'"))
-    except BrokenPipeError:  # the reader of our output, `head` say, has gone
+    except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        sys.exit(_refuse(f"{place}{error.strerror or error}; check the path, the disk and who may use them"))
-    except MemoryError:
-        sys.exit(_refuse(_NO_MEMORY))
-    except (RuntimeError, TypeError) as error:  # torch cannot allocate, or cannot even count so far
-        if not any(word in str(error).lower() for word in ("memory", "overflow")):
+        path = f"{error.filename}: " if error.filename else ""
+        sys.exit(_refuse(f"{path}{error.strerror or error}; check the path, the disk and the permissions"))
+    except Exception as error:
+        if not _allocation_failed(error):
             raise
-        sys.exit(_refuse(_NO_MEMORY))
+        sys.exit(_refuse("not enough memory; use fewer users, a smaller dim, or a larger machine"))
 
 
-_NO_MEMORY = "not enough memory; use fewer users, a smaller dim, or a larger machine"
+_ALLOCATION_FAILED = re.compile(
+    "DefaultCPUAllocator: (can't allocate|not enough) memory"
+    "|CUDA error: out of memory"
+    "|Storage size calculation overflowed"  # more bytes than 64 bits can count
+    "|argument 'size' .*Overflow when unpacking long"  # a dimension that does not fit into 64 bits
+)
+"""What torch says when it cannot allocate, where it has no exception of its own for that."""
+
+
+def _allocation_failed(error: Exception) -> bool:
+    torch = sys.modules.get("torch")  # if torch was never loaded, the error is not from torch
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError | TypeError) and bool(_ALLOCATION_FAILED.search(str(error)))
 
 
 def _refuse(text: str) -> int:

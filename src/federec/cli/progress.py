@@ -1,4 +1,4 @@
-"""A live line for a run: loss, validation metric, seconds a round, time left."""
+"""A live line for a run: loss, validation metric, seconds per round, time left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[OnRound]:
-    """What to call after every round. Nothing is shown when quiet; without a terminal, a line now and then."""
+    """Gives the function to call after every round. It shows a progress bar on a terminal, about ten lines in all
+    elsewhere, and nothing when `quiet`."""
     if quiet:
         yield lambda line, rounds: None
         return
@@ -35,7 +36,7 @@ def progress(quiet: bool) -> Iterator[OnRound]:
 
 
 def describe(line: Line) -> str:
-    """A round in a few words."""
+    """One line about a round: loss, validation metric, seconds."""
     loss = "" if line["loss"] is None else f"loss {line['loss']:.4g}  "
     seconds = line["seconds"]["train"] + line["seconds"]["evaluate"]
     return f"{loss}valid hr@10 {line['valid']['hr@10']:.4f}  {seconds:.2f} s a round"

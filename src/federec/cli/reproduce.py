@@ -1,4 +1,4 @@
-"""`federec reproduce`: a published table, measured again."""
+"""`federec reproduce`: measure a published table again."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typer import Argument, Option
 def reproduce(
     table: str = Argument(
         ...,
-        help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc or fedrecgel; summary: the claims of all.",
+        help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc, fedrecgel; or summary, the claims of all.",
     ),
-    data: list[str] | None = Option(None, help="Only this data set; may be repeated. [default: the table's]"),
-    seeds: int = Option(5, min=1, help="Runs of each cell, with seeds 0, 1, ..."),
-    jobs: int = Option(1, min=1, help="Cells at a time, one thread each."),
-    rounds: int | None = Option(None, min=1, help="Rounds of each run. [default: each method's own]"),
+    data: list[str] | None = Option(None, help="Only this data set; may be repeated. [default: all of the table]"),
+    seeds: int = Option(5, min=1, help="Number of runs per cell, with the seeds 0, 1, ..."),
+    jobs: int = Option(1, min=1, help="Number of cells to run at the same time, one thread each."),
+    rounds: int | None = Option(None, min=1, help="Rounds of each run. [default: that of each method]"),
     only: list[str] | None = Option(None, help="Only rows whose name contains this; may be repeated."),
-    runs: Path = Option(Path("runs/reproduce"), help="Where the runs are kept; finished ones are not run again."),
-    out: Path = Option(Path("docs/results"), help="Where the page is written."),
-    page_only: bool = Option(False, "--page-only", help="Run nothing; write the page from what is finished."),
+    runs: Path = Option(Path("runs/reproduce"), help="Folder of the runs; finished runs are not repeated."),
+    out: Path = Option(Path("docs/results"), help="Folder in which the page is written."),
+    page_only: bool = Option(False, "--page-only", help="Run nothing; write the page from the finished runs."),
 ) -> None:
-    """Run a table's grid under both protocols and write its results page. Stop and continue at any time."""
+    """Run a published table under both protocols and write its results page. You can stop at any time; the same
+    command continues."""
     from federec.errors import UserError
     from federec.evaluation.protocols import PROTOCOLS
     from federec.reproduction.cells import Cell, estimate, run_cells, unfinished
@@ -31,7 +32,7 @@ def reproduce(
     from federec.reproduction.pages import write_page
     from federec.reproduction.summary import write_summary
 
-    if table == "summary":  # of what is finished; there is nothing to run
+    if table == "summary":  # written from the finished runs of all tables
         typer.echo(f"page   {write_summary(seeds, runs, out)}")
         return
     chosen = grid(table)
@@ -51,11 +52,13 @@ def reproduce(
     failures = []
     if not page_only and (todo := unfinished(cells, runs)):
         minutes = estimate(cells, runs, typer.echo) / 60 / jobs
-        typer.echo(f"{len(todo)} of {len(cells)} cells to run, about {minutes:.0f} minutes with {jobs} at a time")
+        typer.echo(
+            f"{len(todo)} of {len(cells)} cells to run, about {minutes:.0f} minutes with {jobs} at the same time"
+        )
         try:
             failures = run_cells(cells, runs, jobs, typer.echo)
         except KeyboardInterrupt:
-            typer.echo("stopped; the same command continues", err=True)
+            typer.echo("stopped; run the same command to continue", err=True)
             raise typer.Exit(130) from None
     for cell, words in failures:
         typer.echo(f"failed {cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {words}", err=True)

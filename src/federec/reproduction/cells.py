@@ -1,4 +1,4 @@
-"""Cells of an experiment: one run each, kept in a folder of its own, so that any interruption costs one round."""
+"""Cells of an experiment. Each is one run in a folder of its own, so an interruption costs at most one round."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Cell:
     protocol: str
     seed: int
     rounds: int | None = None
-    """The method's own number if None."""
+    """None means the default of the method."""
 
     def folder(self, runs: Path) -> RunFolder:
         rounds = "" if self.rounds is None else f"-r{self.rounds}"
@@ -53,12 +53,12 @@ class Cell:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The row's, over the method's preset for this data and protocol, where there is one."""
+        """The settings of the row. They override the method's preset for this data and protocol, if it has one."""
         known = presets(self.row.method, self.row.plugins)
         return {**known.get(f"{self.data}-{self.protocol}", known.get(self.data, {})), **self.row.settings}
 
     def config(self) -> RunConfig:
-        """Checked, so that a bad cell is refused before any is run."""
+        """The run's configuration, checked: a wrong cell is refused before any cell runs."""
         return RunConfig.checked(
             method=self.row.method,
             plugins=self.row.plugins,
@@ -70,7 +70,7 @@ class Cell:
         )
 
     def finished(self, runs: Path) -> bool:
-        """Whether its run is there. One made with other settings than it would get today is refused."""
+        """Whether its run is finished. A run that was made with other settings than today's is refused."""
         folder = self.folder(runs)
         if not folder.finished:
             return False
@@ -81,7 +81,7 @@ class Cell:
         return True
 
     def command(self, runs: Path) -> list[str]:
-        """What trains or continues it."""
+        """The command that trains the cell or continues its run."""
         folder = self.folder(runs)
         train = [sys.executable, "-m", "federec", "train", "--quiet"]
         if (folder.path / "config.yaml").is_file():
@@ -94,12 +94,13 @@ class Cell:
 
 
 def unfinished(cells: Iterable[Cell], runs: Path) -> list[Cell]:
-    """Those still to be run."""
+    """The cells that still have to be run."""
     return [cell for cell in cells if not cell.finished(runs)]
 
 
 def estimate(cells: Iterable[Cell], runs: Path, say: Callable[[str], None]) -> float:
-    """Seconds of work in the unfinished cells: by finished ones of the same row and data, else by two rounds."""
+    """Seconds of work in the unfinished cells, from finished runs of the same row and data or from a trial of two
+    rounds."""
     from federec.runtimes.local import run
 
     known: dict[tuple[str, str], float] = {}
@@ -115,13 +116,14 @@ def estimate(cells: Iterable[Cell], runs: Path, say: Callable[[str], None]) -> f
             trial = config.model_copy(update={"rounds": min(2, config.rounds or 2)})
             seconds = run(trial, trial.load(), None).result["seconds"]
             known[key] = seconds["per_round"] + seconds["evaluate"] / (config.rounds or 1)
-            say(f"tried {cell.row.label} on {cell.data}: {known[key]:.2f} s a round")
+            say(f"tried {cell.row.label} on {cell.data}: {known[key]:.2f} s per round")
         total += known[key] * (config.rounds or 1)
     return total
 
 
 def run_cells(cells: list[Cell], runs: Path, jobs: int, say: Callable[[str], None]) -> list[tuple[Cell, str]]:
-    """Run what is unfinished, `jobs` at a time on one thread each; returns the failures with their last words."""
+    """Run the unfinished cells, `jobs` at the same time with one thread each. Returns the cells that failed, each with
+    the last line of its error."""
     runs.mkdir(parents=True, exist_ok=True)
     failures: list[tuple[Cell, str]] = []
     todo = unfinished(cells, runs)
@@ -129,18 +131,18 @@ def run_cells(cells: list[Cell], runs: Path, jobs: int, say: Callable[[str], Non
     def one(cell: Cell) -> tuple[Cell, str | None]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(cell.command(runs), env=environment, capture_output=True, text=True, check=False)
-        words = (done.stderr.strip().splitlines() or ["no words"])[-1]
-        return cell, None if done.returncode == 0 else words
+        error = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        return cell, None if done.returncode == 0 else error
 
     with ThreadPoolExecutor(jobs) as pool:
         waiting = [pool.submit(one, cell) for cell in todo]
         try:
             for count, future in enumerate(as_completed(waiting), 1):
-                cell, words = future.result()
-                outcome = "done" if words is None else f"FAILED: {words}"
+                cell, error = future.result()
+                outcome = "done" if error is None else f"FAILED: {error}"
                 say(f"{count}/{len(todo)} {cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {outcome}")
-                if words is not None:
-                    failures.append((cell, words))
+                if error is not None:
+                    failures.append((cell, error))
         except KeyboardInterrupt:
             for future in waiting:
                 future.cancel()

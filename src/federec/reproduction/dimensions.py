@@ -1,4 +1,4 @@
-"""How many dimensions of the item tables the methods of a page use, from what their runs noted in every round."""
+"""How many dimensions of their item tables the methods of a page use, from the notes of every round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RANK, _SPECTRUM, _MIX = "effective rank", "spectrum", "mixing weight"
 
 
 def noted(cells: Sequence[Cell], data: str, runs: Path) -> dict[str, list[Line]]:
-    """Row label -> the rounds of its first finished run under clean that noted its item table."""
+    """Row label -> the rounds of its first finished run under `clean`, if all of them have notes on the item table."""
     found: dict[str, list[Line]] = {}
     order = list(dict.fromkeys(cell.row.label for cell in cells))
     for cell in sorted(cells, key=lambda cell: order.index(cell.row.label)):
@@ -29,21 +29,24 @@ def noted(cells: Sequence[Cell], data: str, runs: Path) -> dict[str, list[Line]]
 
 
 def table(found: dict[str, list[Line]]) -> str:
-    """One line a row: the table's effective rank and the devices' mixing weight, in the first and the last round."""
-    lines = ["| one run under clean | effective rank | largest singular value, share | mixing weight |"]
+    """One line per row: effective rank of the item table, fraction of the largest singular value and mixing weight of
+    the devices, each in the first and in the last round."""
+    lines = ["| one run under clean | effective rank | largest singular value, fraction of the sum | mixing weight |"]
     lines.append("|" + " --- |" * 4)
     for label, rounds in found.items():
         ends = [line["notes"] for line in (rounds[0], rounds[-1])]
         ranks = " to ".join(f"{_one(notes, _RANK):.1f}" for notes in ends)
-        shares = " to ".join(f"{_one(notes, _SPECTRUM)[0] / sum(_one(notes, _SPECTRUM)):.2f}" for notes in ends)
+        fractions = " to ".join(f"{_one(notes, _SPECTRUM)[0] / sum(_one(notes, _SPECTRUM)):.2f}" for notes in ends)
         mixes = " to ".join(f"{notes[_MIX]:.2f}" for notes in ends if _MIX in notes)
-        lines.append(f"| {label} | {ranks} | {shares} | {mixes} |")
-    note = "From the first round to the last; the effective rank is exp of the entropy of the singular values' shares."
+        lines.append(f"| {label} | {ranks} | {fractions} | {mixes} |")
+    note = (
+        "From the first round to the last. Effective rank is exp(entropy) of the singular values divided by their sum."
+    )
     return "\n".join(lines) + f"\n\n{note}\n"
 
 
 def figure(found: dict[str, list[Line]]) -> str:
-    """Effective rank and mixing weight by round, and the last spectrum; as SVG text."""
+    """A figure of effective rank and mixing weight by round, and of the last spectrum, as SVG text."""
     panels, (rank, spectrum, mix) = pyplot.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
     methods = list(dict.fromkeys(label.split("+")[0] for label in found))
     variants = list(dict.fromkeys(label.partition("+")[2] for label in found))
@@ -74,5 +77,5 @@ def figure(found: dict[str, list[Line]]) -> str:
 
 
 def _one(notes: dict[str, Any], kind: str) -> Any:
-    """A figure of the method's one item table, or of its first."""
+    """The note of this kind on the method's item table, or on the first of several."""
     return next(value for name, value in notes.items() if name.endswith(kind))

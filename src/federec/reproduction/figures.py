@@ -1,4 +1,4 @@
-"""Figures of results pages: SVG text, the same for the same figures. Needs the extra `results`."""
+"""Figures of results pages as SVG text; the same data gives the same text. Needs the extra `results`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ matplotlib.rcParams.update({"svg.hashsalt": "federec", "svg.fonttype": "none", "
 
 
 def svg(figure: Figure) -> str:
-    """A figure as text; it is closed."""
+    """The figure as SVG text. The figure is closed."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""The published tables: which rows, on which data, and which claims they are to decide."""
+"""The published tables: their rows, their data sets, and the claims that they decide."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Grid:
     claims: tuple[tuple[str, str], ...] = ()
     """Pairs of row labels: is the first better than the second?"""
     tried: Mapping[str, str] = field(default_factory=dict)
-    """Row label -> what was done to reach its published figures, said where they are missed."""
+    """Row label -> what was tried to reach its published figures. The page says it where they are missed."""
     dimensions: bool = False
-    """The page also shows how many dimensions of the item tables each row uses."""
+    """Whether the page also shows how many dimensions of its item tables each row uses."""
 
 
 def _row(method: str, *plugins: str, **settings: object) -> Row:
@@ -45,15 +45,16 @@ ABOUT = {
     "filmtrust": "This set has no times: which item is held out is drawn at random.",
     "lastfm-listens": "This set has no times: which item is held out is drawn at random.",
 }
-"""What a reader must know of a data set."""
+"""Data set -> what a reader must know about it."""
 
 _TRIED = {
-    "ncf": "larger mini-batches and steps and a wider start on ML-100K, worse on validation",
-    "metamf": "eight short runs with other steps of the server, full participation",
+    "ncf": "larger mini-batches, larger steps and a wider start on ML-100K; all were worse on validation",
+    "metamf": "eight short runs with other step sizes of the server, and with all devices in every round",
     "fedpergnn": "published near chance because the original learns rating values; here it learns to rank",
-    "fedrecon": "four step and pass settings, chosen on validation",
-    "fedrecon+dualper": "fifteen steps, passes and batches on ML-100K, and all samples in place of the query half",
-    "fedncf+dualper": "seventeen settings of fedncf on ML-100K, five on ML-1M; none on the other sets",
+    "fedrecon": "four combinations of step size and passes, chosen on validation",
+    "fedrecon+dualper": "fifteen combinations of step size, passes and batch size on ML-100K, and all samples "
+    "instead of the query half",
+    "fedncf+dualper": "seventeen settings of fedncf on ML-100K and five on ML-1M; nothing on the other sets",
 }
 
 GRIDS = {
@@ -108,7 +109,7 @@ GRIDS = {
         Grid(
             "fedrap",
             "FedRAP: additive personalisation, its schedules and ablations",
-            "FedRAP against others, with each schedule, and without each of its parts. The paper prints its main "
+            "FedRAP against other methods, with each schedule, and without each of its parts. The paper shows its main "
             "results as curves; the authors' log has HR@10 98.6 to 98.9 on ML-100K and 91.6 on ML-1M.",
             (
                 *map(_row, ("fedmf", "pfedrec", "fedrap")),
@@ -124,8 +125,8 @@ GRIDS = {
         Grid(
             "plgc",
             "PLGC: local-global collaboration on other methods",
-            "Each base method with and without the plug-in `plgc`, and with its two parts apart. The paper's equations "
-            "were not at hand: this is one reading of its abstract (see [methods](../methods.md)).",
+            "Each base method with and without the plug-in `plgc`, and with each of its two parts. The paper's "
+            "equations were not available: this is one reading of its abstract (see [methods](../methods.md)).",
             tuple(
                 row
                 for method in ("fedmf", "fedncf", "pfedrec", "fedrap")
@@ -143,7 +144,7 @@ GRIDS = {
         Grid(
             "fedrecgel",
             "FedRecGEL: sharpness-aware minimisation",
-            "FedRecGEL with each of its two perturbations off, and the plug-in `sam` on other methods.",
+            "FedRecGEL without each of its two perturbations, and the plug-in `sam` on other methods.",
             (
                 _row("fedrecgel"),
                 *(_row("fedrecgel", **{radius: 0.0}) for radius in ("rho_shared", "rho_private")),

@@ -1,4 +1,4 @@
-"""Is a difference between two methods more than luck? Paired over users and seeds."""
+"""Is the difference between two methods more than chance? Paired over users and seeds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class Difference(NamedTuple):
 
 
 def gains(ranks: NDArray[np.int64], metric: str) -> NDArray[np.float64]:
-    """Each user's share in hr@10 or ndcg@10, from the rank of the held-out item."""
+    """What each user contributes to the mean hr@10 or ndcg@10, from the rank of the held-out item."""
     hit = (ranks < 10).astype(np.float64)
     return hit if metric == "hr@10" else hit / np.log2(ranks + 2.0)
 
 
 def paired_difference(a: NDArray[np.int64], b: NDArray[np.int64], metric: str) -> Difference:
-    """Of ranks a and b [seeds, users], same users and seeds: bootstrap over both."""
+    """How much better ranks a are than ranks b, both [seeds, users] for the same users and seeds. The interval is a
+    bootstrap over users and seeds."""
     difference = gains(a, metric) - gains(b, metric)
     seeds, users = difference.shape
     random = np.random.default_rng(0)

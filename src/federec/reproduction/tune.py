@@ -1,4 +1,4 @@
-"""Finding settings where a paper gives none: Optuna's TPE on validation only; the test items are never looked at."""
+"""The search for settings that a paper does not give: Optuna's TPE, on validation only; test items are never used."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def searchable(method: Method) -> dict[str, float]:
 def tune(
     config: RunConfig, data: Interactions, over: Sequence[str], trials: int, out: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The best settings found so far; `out` keeps every trial, so that the same call goes on where it stopped. Calls
-    that differ in data, rounds or what is searched are searches of their own."""
+    """The best settings found so far. `out` keeps every trial, so the same call continues where it stopped. Calls that
+    differ in data, rounds or searched settings are separate searches."""
     import optuna
 
     defaults = searchable(config.build())
@@ -58,8 +58,8 @@ def tune(
         load_if_exists=True,
     )
     done = len(study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)))
-    study.sampler = optuna.samplers.TPESampler(seed=config.seed + done)  # the same seed would try the same again
+    study.sampler = optuna.samplers.TPESampler(seed=config.seed + done)  # the same seed would repeat the same trials
     if not study.trials:
-        study.enqueue_trial(space)  # the defaults are the first to beat
+        study.enqueue_trial(space)  # begin with the defaults
     study.optimize(objective, n_trials=max(0, trials - done))
     return dict(study.best_params)
