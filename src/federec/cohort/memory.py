@@ -18,13 +18,13 @@ from torch import Tensor
 
 from federec.errors import UserError
 
-SHARE = 0.25
-"""Of the machine's memory that one array may take; a larger one goes to a file."""
+FRACTION = 0.25
+"""Fraction of the machine's memory that one array may take; a larger one goes to a file."""
 
 
 def too_large(shape: tuple[int, ...], dtype: DTypeLike) -> bool:
     """Whether such an array belongs in a file."""
-    return _bytes(shape, dtype) > SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return _bytes(shape, dtype) > FRACTION * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def nameless() -> IO[bytes]:
