@@ -69,5 +69,5 @@ def test_a_full_disk_is_told_before_anything_is_written(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    with pytest.raises(UserError, match=r"No space left on device; .* takes 0\.0 GiB: set TMPDIR"):
+    with pytest.raises(UserError, match=r"No space left on device; .* take 0\.0 GiB; set TMPDIR"):
         mapped((5,), np.float32)
