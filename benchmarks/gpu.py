@@ -31,7 +31,7 @@ from federec.methods.base import DeviceMethod
 from federec.methods.pfedrec import PFedRec
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
-from federec.runtimes.simulation import Engine, trainer
+from federec.runtimes.simulation import EngineName, trainer
 
 
 def bandwidth() -> float:
@@ -80,7 +80,7 @@ def rounds(name: str, data: fr.Interactions, count: int) -> tuple[float, float, 
 
 def kernels(name: str, data: fr.Interactions, times: int = 10) -> dict[str, float]:
     """Milliseconds a round in each GPU kernel, by name."""
-    worker = trainer(build(name), leave_one_out(data, 0), protocol("paper"), 0, place="cuda", engine="fused")
+    worker = trainer(build(name), leave_one_out(data, 0), protocol("paper"), 0, device="cuda", engine="fused")
     for round_ in (1, 2, 3):
         worker.play(round_)
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
@@ -90,9 +90,9 @@ def kernels(name: str, data: fr.Interactions, times: int = 10) -> dict[str, floa
     return {event.key: event.device_time_total / times / 1000 for event in profiled.key_averages()}
 
 
-def round_seconds(method: DeviceMethod, split: Split, engine: Engine, times: int = 5) -> float:
+def round_seconds(method: DeviceMethod, split: Split, engine: EngineName, times: int = 5) -> float:
     """Of a round of all devices, the median after the first two."""
-    worker, spent = trainer(method, split, protocol("paper"), 0, place="cuda", engine=engine), []
+    worker, spent = trainer(method, split, protocol("paper"), 0, device="cuda", engine=engine), []
     for round_ in range(1, 3 + times):
         began = time.perf_counter()
         worker.play(round_)

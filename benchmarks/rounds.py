@@ -25,7 +25,7 @@ from federec.errors import UserError
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
 from federec.runs.config import RunConfig
-from federec.runtimes.simulation import DeviceTrainer, make_trainer
+from federec.runtimes.simulation import make_trainer
 
 HEAD = ["combination", "devices", "engine", "s a round", "slowest"]
 
@@ -46,12 +46,12 @@ def combinations(methods: list[str], plugins: list[str]) -> Iterator[tuple[str, 
 def play(config: RunConfig, rounds: int) -> tuple[str, list[float]]:
     """The engine of a run, and the CPU seconds of its first rounds."""
     torch.set_num_threads(1)
-    worker, spent = make_trainer(config, leave_one_out(config.load(), config.seed), "cpu"), []
+    worker, spent = make_trainer(config, config.build(), leave_one_out(config.load(), config.seed), "cpu"), []
     for round_ in range(1, min(rounds, config.rounds or rounds) + 1):
         began = time.process_time()
         worker.play(round_)
         spent.append(time.process_time() - began)
-    return "fused" if isinstance(worker, DeviceTrainer) and worker.fused else "torch", spent[1:] or spent
+    return worker.engine_choice.used, spent[1:] or spent
 
 
 def main() -> None:

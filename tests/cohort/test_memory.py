@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def little_memory(monkeypatch):
     """Everything but an empty array is too large."""
-    monkeypatch.setattr(memory, "SHARE", 0.0)
+    monkeypatch.setattr(memory, "FRACTION", 0.0)
 
 
 def test_a_quarter_of_the_memory_is_too_large():
@@ -34,7 +34,7 @@ def test_what_is_spread_and_copied_lies_in_files(little_memory):
 
 @pytest.mark.parametrize("share", [0.0, 0.25], ids=["in a file", "in memory"])
 def test_an_arena_keeps_its_rows_as_it_grows(monkeypatch, share):
-    monkeypatch.setattr(memory, "SHARE", share)
+    monkeypatch.setattr(memory, "FRACTION", share)
     arena = Arena(np.zeros((0, 2), np.float32), CPU)
     for length in (3, 4, 50):
         arena.reserve(length, 60)
@@ -49,7 +49,7 @@ def test_an_arena_keeps_its_rows_as_it_grows(monkeypatch, share):
 
 def test_an_arena_moves_to_a_file_when_it_grows_too_large(monkeypatch):
     arena = Arena(np.ones((4, 2), np.float32), CPU)
-    monkeypatch.setattr(memory, "SHARE", 0.0)
+    monkeypatch.setattr(memory, "FRACTION", 0.0)
     arena.reserve(9, 9)
     assert arena.tensor.shape == (9, 2) and arena.tensor.sum() == 8
 
@@ -69,5 +69,5 @@ def test_a_full_disk_is_told_before_anything_is_written(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    with pytest.raises(UserError, match=r"No space left on device; .* takes 0\.0 GiB: set TMPDIR"):
+    with pytest.raises(UserError, match=r"No space left on device; .* take 0\.0 GiB; set TMPDIR"):
         mapped((5,), np.float32)

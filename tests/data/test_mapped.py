@@ -78,8 +78,8 @@ def test_what_is_interrupted_leaves_nothing(tmp_path):
 
 
 def damage(path, change):
-    facts = json.loads((path / "interactions.json").read_text())
-    (path / "interactions.json").write_text(json.dumps(facts | change))
+    metadata = json.loads((path / "interactions.json").read_text())
+    (path / "interactions.json").write_text(json.dumps(metadata | change))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def damage(path, change):
     [
         (lambda path: (path / "interactions.json").unlink(), "is a folder without interactions.json"),
         (lambda path: (path / "interactions.json").write_text("{}"), "interactions.json: is damaged"),
-        (lambda path: damage(path, {"format": 2}), "format 2 is not known here"),
+        (lambda path: damage(path, {"format": 2}), "format 2 is not known to this version"),
         (lambda path: damage(path, {"interactions": 4}), "users.npy: is not 4 values of int32"),
         (lambda path: damage(path, {"items": 1}), r"items.npy: has codes outside 0..0"),
         (lambda path: (path / "items.npy").unlink(), "has no users.npy or no items.npy"),

@@ -11,7 +11,7 @@ from federec.federation.scoring import Neighbour, score_global, score_own
 from federec.federation.state import State
 from federec.methods.fedrap import FedRAP
 from federec.plugins.registry import build
-from federec.runtimes.simulation import DeviceTrainer
+from federec.runtimes.simulation import trainer
 
 METHODS = ("pfedrec", "fedmf", "fedrecon", "local-only")
 PLUGINS = ((), ("dualper",), ("sam",), ("ldp",), ("dualper", "sam"), ("sam", "dualper", "ldp"))
@@ -148,7 +148,7 @@ def test_a_plugin_that_is_off_changes_no_bit(small, devices, name, plugin, setti
 def test_trainers_agree_and_the_review_repeats_the_round(small, random_split, name, plugins):
     split = random_split(users=60, items=150, least=6, most=40, seed=2)
     method, rules = small(name, plugins), protocol("clean")
-    slow, quick = (DeviceTrainer(method, split, rules, 3, 0.7, "cpu", fused, None) for fused in (False, True))
+    slow, quick = (trainer(method, split, rules, 3, 0.7, engine=engine) for engine in ("torch", "fused"))
     for round_ in (1, 2):
         expected, played = slow.play(round_), quick.play(round_)
     for metric, value in expected.test["sampled"].items():

@@ -10,7 +10,7 @@ from federec.federation.round import play
 from federec.federation.scoring import score_global
 from federec.federation.state import State
 from federec.kernels import network, neural
-from federec.runtimes.simulation import DeviceTrainer
+from federec.runtimes.simulation import trainer
 
 NET = {"hidden": (7, 5, 3)}  # three layers always: kernels are compiled anew for every depth
 CASES = {
@@ -135,7 +135,7 @@ def test_trainers_agree_and_the_review_repeats_the_round(small, random_split, ca
     name, plugins, settings = CASES[case]
     split = random_split(users=60, items=150, least=6, most=40, seed=2)
     method, rules = small(name, plugins, **settings), protocol("clean")
-    slow, quick = (DeviceTrainer(method, split, rules, 3, 0.7, "cpu", fused, None) for fused in (False, True))
+    slow, quick = (trainer(method, split, rules, 3, 0.7, engine=engine) for engine in ("torch", "fused"))
     for round_ in (1, 2):
         expected, played = slow.play(round_), quick.play(round_)
     for metric, value in expected.test["sampled"].items():

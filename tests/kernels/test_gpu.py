@@ -225,7 +225,9 @@ def test_a_round_in_torch_waits_for_the_gpu_a_few_times_a_cohort(small, random_s
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, CentralMethod)])
 def test_a_centralised_method_is_fitted_on_the_gpu_as_on_the_cpu(random_split, name):
     split = random_split(users=60, items=150, least=6, most=40, seed=2)
-    here, there = (trainer(build(name), split, protocol("clean"), 3, place=place).play(1) for place in ("cpu", "cuda"))
+    here, there = (
+        trainer(build(name), split, protocol("clean"), 3, device=device).play(1) for device in ("cpu", "cuda")
+    )
     assert {value.device.type for value in there.model.tensors().values()} == {"cuda"}
     assert there.test["sampled"]["hr@10"] == pytest.approx(here.test["sampled"]["hr@10"], abs=0.02)
 

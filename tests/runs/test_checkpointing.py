@@ -10,6 +10,7 @@ import torch
 import federec as fr
 from federec.cohort import memory
 from federec.runs import checkpointing, folder
+from federec.runs.best import Best
 
 ROUNDS = 6
 
@@ -19,18 +20,18 @@ def data(random_split):
     return random_split(users=12, items=40).data
 
 
-@pytest.fixture(params=[memory.SHARE, 0.0], ids=["in memory", "in files"])
+@pytest.fixture(params=[memory.FRACTION, 0.0], ids=["in memory", "in files"])
 def _large(monkeypatch, request):
     """Every state is large, and storing it takes so long that only the first and the last are stored."""
-    monkeypatch.setattr(memory, "SHARE", request.param)
+    monkeypatch.setattr(memory, "FRACTION", request.param)
     for module in (folder, checkpointing):
         monkeypatch.setattr(module, "LARGE", 0)
-    monkeypatch.setattr(checkpointing, "SHARE", 1e-9)
+    monkeypatch.setattr(checkpointing, "FRACTION", 1e-9)
 
 
 def start(data, out, on_round=None):
     method = fr.FedRAP(dim=4, lr=0.1, item_lr=30.0, epochs=2)
-    return fr.train(method, data, rounds=ROUNDS, seed=6, participation=0.7, engine="torch", out=out, on_round=on_round)
+    return fr.train(method, data, rounds=ROUNDS, seed=8, participation=0.7, engine="torch", out=out, on_round=on_round)
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +51,17 @@ def same(run, plain, path):
     for part in ("best_round", "valid", "test", "communication"):
         assert run.result[part] == plain.result[part]
     assert [line["test"] for line in run.history] == [line["test"] for line in plain.history]
-    expected = plain.point.best.tensors()
+    expected = plain.point.best_state.tensors()
     for point in (run.point, fr.Run.load(path, run.data).point):
-        assert point.best.tensors().keys() == expected.keys()
-        assert all(torch.equal(value, expected[name]) for name, value in point.best.tensors().items())
+        found = point.best_state.tensors()
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(value, expected[name]) for name, value in found.items())
     assert stored(path) == [f"state-{plain.result['best_round']}.safetensors"]
     assert run.recommend(0) == plain.recommend(0)
 
 
 @pytest.mark.usefixtures("_large")
-def test_the_best_round_is_had_again(tmp_path, data, plain, monkeypatch):
+def test_the_best_round_is_recomputed(tmp_path, data, plain, monkeypatch):
     seen = []
     copied = []
     monkeypatch.setattr(fr.federation.state.State, "copy", lambda self: copied.append(self))
@@ -90,7 +92,7 @@ def test_interrupted_a_run_stores_its_last_round_and_killed_it_plays_again(tmp_p
 
 @pytest.fixture
 def _listening():
-    """Ctrl-C is heard here even where whoever started the tests ignores it, as a shell does for what it runs behind."""
+    """Ctrl-C arrives even where the parent process ignores it, as a shell does for its background jobs."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -129,7 +131,7 @@ def test_ctrl_c_does_not_wait_where_everything_is_stored(tmp_path, data, monkeyp
     assert json.loads((path / "model" / "model.json").read_text())["round"] == 3
 
 
-def test_storing_takes_its_share_of_the_time(monkeypatch):
+def test_storing_takes_a_fraction_of_the_time(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(checkpointing.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(checkpointing, "LARGE", -1)
@@ -141,11 +143,11 @@ def test_storing_takes_its_share_of_the_time(monkeypatch):
         def save(self, point):
             now[0] += 2.0  # seconds
 
-    store, stored_in = checkpointing.Keeper(Slow(), 0), []
+    store, stored_in = checkpointing.Checkpointing(Slow(), 0), []
     state = fr.federation.state.State({})
     for round_ in range(1, 31):
         now[0] += 10.0
         due = store.due(state)
-        store.end({}, folder.Checkpoint(round_, state, 1, 0.5, None, 1, "", 1), due)
+        store.end({}, folder.Checkpoint(round_, state, Best(1, 0.5, 1), None, "", 1), due)
         stored_in += [round_] if due else []
     assert stored_in == [1, 5, 9, 13, 17, 21, 25, 29]  # 2 seconds in 40

@@ -147,10 +147,10 @@ def test_each_state_is_stored_once(tmp_path, data):
 def test_the_best_state_of_a_loaded_checkpoint_does_not_move_with_the_newest(tmp_path, data):
     fr.train(fr.FedMF(dim=4), data, rounds=1, out=tmp_path / "run")
     point = RunFolder(tmp_path / "run").checkpoint()
-    assert point.best_after == point.round == 1
+    assert point.best.after == point.round == 1
     for value in (*point.state.shared.values(), *point.state.private.values()):
         value.fill_(7.0)
-    assert not any((value == 7.0).any() for value in point.best.tensors().values())
+    assert not any((value == 7.0).any() for value in point.best_state.tensors().values())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -21,26 +21,26 @@ from federec.methods.registry import METHODS
 from federec.plugins.registry import build
 from federec.runtimes.distributed import ALONE, joined
 from federec.runtimes.local import resume
-from federec.runtimes.simulation import DeviceTrainer
+from federec.runtimes.simulation import trainer
 
 ROUNDS = 3
 SMALL = {"dim": 4, "batch": 32, "item_lr_factor": 0.5, "item_lr": 2.0, "pseudo": 10}
 CASES = {
-    **{name: (name, (), 1.0, False) for name, method in METHODS.items() if issubclass(method, DeviceMethod)},
-    "some": ("pfedrec", (), 0.5, False),
-    "one": ("fedmf", ("plgc",), 0.02, False),  # a single device a round: one process is idle
-    "fused": ("pfedrec", (), 1.0, True),
-    "fused one": ("fedmf", (), 0.02, True),
+    **{name: (name, (), 1.0, "torch") for name, method in METHODS.items() if issubclass(method, DeviceMethod)},
+    "some": ("pfedrec", (), 0.5, "torch"),
+    "one": ("fedmf", ("plgc",), 0.02, "torch"),  # a single device a round: one process is idle
+    "fused": ("pfedrec", (), 1.0, "fused"),
+    "fused one": ("fedmf", (), 0.02, "fused"),
 }
 
 
 def outcome(case, group):
     """State, ranks and figures after some rounds and a review, as one process of a group has them."""
-    name, plugins, participation, fused = CASES[case]
+    name, plugins, participation, engine = CASES[case]
     settings = {key: value for key, value in SMALL.items() if key in METHODS[name].model_fields}
     split = leave_one_out(generate(users=50, items=160, interactions=1200))
     method = build(name, plugins, settings)
-    worker = DeviceTrainer(method, split, protocol("clean"), 1, participation, "cpu", fused, None, group)
+    worker = trainer(method, split, protocol("clean"), 1, participation, engine=engine, group=group)
     for round_ in range(1, ROUNDS + 1):
         played = worker.play(round_)
     review = worker.review(played.model, ROUNDS)

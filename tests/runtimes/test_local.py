@@ -10,11 +10,12 @@ import pytest
 import federec as fr
 from federec.plugins.registry import build
 from federec.runs import folder as folders
+from federec.runs.best import Best
 from federec.runs.folder import RunFolder
 
 KEYS = {
     *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),
-    *("seconds", "peak_rss_mb", "communication", "config", "versions"),
+    *("engine", "seconds", "peak_rss_mb", "communication", "config", "versions"),
 }
 
 # method, settings, rounds, participation: rows tuned in the round, sparse rounds, central, row stores
@@ -114,14 +115,35 @@ def test_getting_kernels_ready_is_told_apart(data):
     assert spent["total"] == pytest.approx(spent["compile"] + spent["train"] + spent["evaluate"])
 
 
-def test_the_best_round_is_the_last_of_the_best_on_validation(tmp_path, data):
+def test_the_best_round_is_the_first_of_the_best_on_validation(tmp_path, data):
     for name in RUNS:
         run = start(name, data, None)
         values = [line["valid"]["hr@10"] for line in run.history]
-        assert run.result["best_round"] == max(range(len(values)), key=lambda i: (values[i], i)) + 1
+        assert run.result["best_round"] == [value > max(values) - 1e-4 for value in values].index(True) + 1
         best = run.history[run.result["best_round"] - 1]
         assert run.valid["sampled"] == pytest.approx(best["valid"])
         assert run.test["sampled"] == pytest.approx(best["test"])
+
+
+def test_a_folder_without_a_value_of_its_best_round_goes_on(tmp_path, data):
+    """As written where no user is evaluated."""
+    point = start("fedmf", data, tmp_path / "run").point
+    folder = RunFolder(tmp_path / "run")
+    folder.save(replace(point, best=Best(1, None, 1), best_state=point.state, best_from=None))
+    assert folder.checkpoint().best == Best(1, None, 1)
+
+
+def test_the_result_says_which_engine_played_and_why(data):
+    assert start("pfedrec-fused", data, None).result["engine"] == {
+        "used": "fused",
+        "reason": "the run asks for engine 'fused'",
+    }
+    short = fr.train(fr.PFedRec(dim=4), data, rounds=1).result["engine"]
+    assert short == {"used": "torch", "reason": "the run is too short to repay compiling a kernel"}
+    without = fr.train(build("metamf", (), {"dim": 4}), data, rounds=1).result["engine"]
+    assert without == {"used": "torch", "reason": "'metamf' with these settings has no kernel on cpu"}
+    central = fr.train("popularity", data, rounds=1).result["engine"]
+    assert central == {"used": "torch", "reason": "'popularity' is trained on pooled data, without a kernel"}
 
 
 def test_a_seed_decides_everything(tmp_path, data, whole):

@@ -76,7 +76,7 @@ def test_only_the_data_of_the_run_will_do(tmp_path, data):
 
 def test_a_model_that_diverged_recommends_no_nonsense(data):
     run = fr.train(fr.PFedRec(dim=4, lr=1e30), data, rounds=1)
-    run.point.best.shared["items"].fill_(float("nan"))
+    run.point.best_state.shared["items"].fill_(float("nan"))
     assert run.recommend("é") == []
 
 

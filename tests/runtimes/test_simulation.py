@@ -94,8 +94,16 @@ def test_a_sample_of_users_is_ranked_as_among_all(small, split, name, engine, pa
 
 @pytest.mark.parametrize("name", ["metamf", "popularity"])
 def test_a_method_without_a_kernel_refuses_the_fused_engine(small, split, name):
-    with pytest.raises(UserError, match="has no fused engine on cpu; leave out --engine fused"):
+    with pytest.raises(UserError, match="with these settings has no kernel on cpu; leave out --engine fused"):
         trainer(small(name), split, protocol("clean"), 1, engine="fused")
+
+
+def test_a_long_run_takes_the_kernel_and_a_short_one_does_not(small, split):
+    short, long = (
+        trainer(small("pfedrec"), split, protocol("clean"), 1, engine="auto", rounds=rounds) for rounds in (1, 10**6)
+    )
+    assert short.engine_choice == ("torch", "the run is too short to repay compiling a kernel")
+    assert long.engine_choice == ("fused", "'pfedrec' has a kernel")
 
 
 def test_scores_of_a_user_are_what_was_ranked(device_method, split):

@@ -36,13 +36,13 @@ class Cohort:
     history: History | None = None
     """Each device's training interactions, oldest first."""
     emphasis: Tensor | None = None
-    """[U] weight of a sample of each row in its device's mean loss; None: all alike."""
+    """[U] weight of a sample of each row in its device's mean loss; None means equal weights."""
     losses: list[Tensor] = field(default_factory=list)
-    """Loss of each active device, one entry a gradient."""
+    """Loss of each active device, one entry per gradient."""
     notes: dict[str, list[Tensor]] = field(default_factory=dict)
-    """Figures [A] of devices that a method wants reported; their means over all devices go into the round's record."""
+    """Figures [A] of devices that a method reports; their means over all devices go into the round's record."""
     outbox: Params = field(default_factory=dict)
-    """What the devices have made to be sent, where that is not the change of a parameter."""
+    """What the devices send, where that is not the change of a parameter."""
 
     def __len__(self) -> int:
         return len(self.users)
@@ -53,7 +53,7 @@ class Cohort:
 
     def steps(self, batch: int, epoch: int = 0, half: Literal[0, 1] | None = None) -> Iterator[Step]:
         """The epoch's batches in order; a device takes part until its samples are used up. With `half`, only the first
-        or the second half of each device's shuffled samples; of an odd number the first half has one more."""
+        or the second half of each device's shuffled samples; the first half gets the odd sample."""
         order, sizes = self.samples.order(epoch), self.samples.counts
         if half is not None:
             first = (sizes + 1) // 2
@@ -75,7 +75,7 @@ class Cohort:
 
     def passes(self, batch: int, epochs: int) -> Iterator[Iterable[Step]]:
         """The batches of each epoch. Where one batch holds all samples it is the same in every epoch, whatever its
-        order: its rows then stay gathered from pass to pass, and are put back after the last."""
+        order: its rows then stay gathered from pass to pass, and are written back after the last."""
         if self.samples.counts[0] > batch:
             yield from (self.steps(batch, epoch) for epoch in range(epochs))
             return
@@ -85,21 +85,21 @@ class Cohort:
         step.close()
 
     def emphasised(self, weight: Tensor, slots: Tensor) -> Tensor:
-        """Weights of samples by the rows they have."""
+        """The weights of samples, multiplied by the emphasis on their rows."""
         return weight if self.emphasis is None else weight * self.emphasis[slots]
 
     def whole(self, chunk: int, epoch: int = 0) -> Step:
         """All samples as one batch; its loss is the sum of the means over chunks of the shuffled samples. An item that
-        a device drew several times is there once, with their weights added up: the same loss for less work."""
+        a device drew several times occurs once, with the sum of its weights: the same loss for less work."""
         order, counts = self.samples.order(epoch), self.samples.counts[:, None]
-        place = torch.arange(order.shape[1], device=order.device)
-        weight = (place < counts) / (counts - place // chunk * chunk).clamp(1, chunk)
+        position = torch.arange(order.shape[1], device=order.device)
+        weight = (position < counts) / (counts - position // chunk * chunk).clamp(1, chunk)
         slots = self.rows.slots.gather(1, order)
         weight, slots = self.emphasised(weight, slots), slots.flatten()
         total = weight.new_zeros(len(self.rows)).scatter_add_(0, slots, weight.flatten())
         positive = weight * self.samples.labels.gather(1, order)
         labels = torch.zeros_like(total).scatter_add_(0, slots, positive.flatten()) / total.clamp(min=1e-12)
-        rows = self.rows.counts(len(self))[:, None]  # a device's rows follow one another
+        rows = self.rows.counts(len(self))[:, None]  # a device's rows are consecutive
         column = torch.arange(int(rows.max()), device=order.device)
         own = rows.cumsum(0) - rows + column.minimum(rows - 1)
         return Step(self, len(self), own, labels[own], total[own] * (column < rows), distinct=True)
@@ -117,9 +117,9 @@ class Step:
     weight: Tensor
     """[A, B] weight of each sample in its device's mean; 0 for padding."""
     distinct: bool = False
-    """It holds no item of a device twice."""
+    """Whether it holds no item of a device twice."""
     resident: bool = False
-    """For distinct rows that are learned from again and again: they change in their gathered copies until `close`."""
+    """For distinct rows that several passes train: they change in their gathered copies until `close`."""
     _gathered: Params = field(default_factory=dict)
     _shift: Params = field(default_factory=dict)
 
@@ -142,7 +142,7 @@ class Step:
 
     @contextmanager
     def shifted(self, by: Params) -> Iterator[None]:
-        """Within it, `values` are the current ones plus these; losses there are not the devices' own and not kept."""
+        """In this context `values` are the current ones plus these; losses computed in it are not reported."""
         self._shift = by
         try:
             yield
@@ -167,7 +167,7 @@ class Step:
 
     def shrink(self, name: str, factor: Tensor) -> None:
         """Multiply one parameter by a factor per active device [A]: an item table in all rows that the device holds in
-        the round, not the batch's alone."""
+        the round, not only in those of the batch."""
         if self.resident and name in self.cohort.tables:
             self.values()[name].mul_(factor[:, None, None])
             return
@@ -204,7 +204,7 @@ class Step:
             sgd_(value, gradient, rate)
 
     def close(self) -> None:
-        """Put resident rows back into the tables: real ones in their order are the tables' rows in theirs."""
+        """Write resident rows back into the tables. Without padding they are in the order of the tables' rows."""
         held = self.cohort.rows.counts(self.active)[:, None]
         real = torch.arange(self.slots.shape[1], device=held.device) < held
         for name, rows in self._gathered.items():

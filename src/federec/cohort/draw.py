@@ -1,7 +1,7 @@
-"""What a device learns from in a round: its positives, fresh negatives, shuffled.
+"""What a device learns from in a round: its positives and fresh negatives, shuffled.
 
-All devices of a cohort are drawn at once. Which numbers come out depends on (seed, round, user, draw) alone,
-never on who else is in the cohort.
+The samples of all devices of a cohort are drawn at once. They depend only on (seed, round, user, draw), never on the
+other devices in the cohort.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch import Tensor
 from federec import streams
 from federec.data.split import Split
 
-_USERS = 1 << 10  # looked at together
+_USERS = 1 << 10  # processed together
 
 
 @dataclass(frozen=True)
 class Devices:
     """Every device's interactions as tensors: what it trains on and what it never draws as a negative.
-    There are as many numbers here as interactions in the data, so they are of 32 bits."""
+    Arrays as long as the data have 32-bit numbers."""
 
     n_items: int
     ptr: Tensor
@@ -33,7 +33,7 @@ class Devices:
     gaps: Tensor
     """int32: for the k-th closed item e_k of a device (sorted) e_k - k, the number of open items below it."""
     ratings: Tensor | None = None
-    """Of the training interactions, where the data has them."""
+    """Ratings of the training interactions, where the data has them."""
     numbers: Tensor | None = None
     """[N] numbers of the devices in the random streams, where they are not 0..N-1."""
 
@@ -41,7 +41,7 @@ class Devices:
     def of(split: Split, close_held_out: bool, device: torch.device | str = "cpu") -> Devices:
         """`close_held_out`: never draw validation and test items as negatives (the leak of `paper`)."""
         closed_ptr, gaps = split.history(close_held_out)
-        for start in range(0, len(closed_ptr) - 1, _USERS):  # in blocks, so that nothing but the outcome is large
+        for start in range(0, len(closed_ptr) - 1, _USERS):  # in blocks, so that only the result is large
             ptr = closed_ptr[start : start + _USERS + 1]
             gaps[ptr[0] : ptr[-1]] -= np.arange(ptr[0], ptr[-1]) - np.repeat(ptr[:-1], np.diff(ptr))
 
@@ -61,13 +61,13 @@ class Devices:
         return users if self.numbers is None else self.numbers[users]
 
     def lengths(self, users: Tensor, negatives: int) -> Tensor:
-        """How many samples each device draws in a round; one that has every item draws no negatives."""
+        """The number of samples of each device in a round; a device that has every item draws no negatives."""
         positives = self.ptr[users + 1] - self.ptr[users]
         closed = self.closed_ptr[users + 1] - self.closed_ptr[users]
         return positives * torch.where(closed < self.n_items, 1 + negatives, 1)
 
     def history(self, users: Tensor) -> History:
-        """What the users have trained on."""
+        """The users' training interactions."""
         items = _ragged(self.ptr, self.train, users, 0).long()
         return History(users, items, self.ptr[users + 1] - self.ptr[users], self)
 
@@ -78,7 +78,7 @@ class Devices:
 
     @cached_property
     def pairs(self) -> Tensor:
-        """item * devices + user of every training interaction, sorted: who has an item, item after item."""
+        """item * devices + user of every training interaction, sorted: the users of each item, item by item."""
         owner = torch.repeat_interleave(torch.arange(len(self), device=self.ptr.device), self.ptr.diff())
         return (self.train.long() * len(self) + owner).sort().values
 
@@ -94,12 +94,12 @@ class History:
 
     @property
     def real(self) -> Tensor:
-        """[C, L]: where there is an item and no padding."""
+        """[C, L]: False for padding."""
         return self.age >= 0
 
     @property
     def age(self) -> Tensor:
-        """[C, L]: how many newer items the device has; 0 for its newest."""
+        """[C, L]: the number of newer items of the device; 0 for its newest item."""
         return self.counts[:, None] - 1 - torch.arange(self.items.shape[1], device=self.items.device)
 
     @property
@@ -110,8 +110,8 @@ class History:
         return _ragged(everyone.ptr, everyone.ratings, self.users, 0)
 
     def peers(self, most: int) -> Tensor:
-        """[C, L, most]: other users who have the item too, -1 where there are no more. Of many, a window of the list
-        of those users, begun at random: a pure function of (user, item)."""
+        """[C, L, most]: other users who also have the item, -1 where there are no more. If there are many, a window of
+        the list of those users that begins at random: a pure function of (user, item)."""
         devices, pairs = len(self.everyone), self.everyone.pairs
         first = torch.searchsorted(pairs, self.items * devices)
         others = torch.searchsorted(pairs, (self.items + 1) * devices) - first - 1
@@ -120,7 +120,7 @@ class History:
         begin = streams.below(streams.bits(key, streams.MATCHING + self.items), others.clamp(min=1))
         count = torch.arange(most, device=pairs.device)
         at = (begin[:, :, None] + count) % others.clamp(min=1)[:, :, None]
-        at = at + (at >= own[:, :, None]).long() + first[:, :, None]  # past the user itself
+        at = at + (at >= own[:, :, None]).long() + first[:, :, None]  # skip the user itself
         there = self.real[:, :, None] & (count < others[:, :, None])
         return torch.where(there, pairs[at.clamp(max=len(pairs) - 1)] % devices, -1)
 
@@ -162,7 +162,7 @@ def _ragged(ptr: Tensor, values: Tensor, rows: Tensor, fill: int) -> Tensor:
 def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int) -> Samples:
     """Each positive followed by its fresh negatives, uniform over the items open to the device.
 
-    The r-th open item is r + #{k : e_k - k <= r}: one draw a negative, no rejection, no (users, items) table.
+    The r-th open item is r + #{k : e_k - k <= r}: one draw per negative, no rejection, no (users, items) table.
     A device that has every item draws no negatives.
     """
     positives = _ragged(devices.ptr, devices.train, users, 0).long()

@@ -13,37 +13,37 @@ from torch import Tensor
 ITEMS = -1
 """In a shape: the number of items."""
 USERS = -2
-"""In the shape of a shared parameter: the number of devices. The server keeps something for each of them."""
+"""In the shape of a shared parameter: the number of devices. The server keeps values for each of them."""
 
 Params = dict[str, Tensor]
 """Name -> tensor. Private parameters and layers have a leading device dimension; item rows come gathered for the
 samples at hand, [C, B, dim]."""
 
 SERVER = "@server"
-"""Ending of a name: the rows of an item table as the device received them this round, beside its own tuned ones."""
+"""Suffix of a name: the rows of an item table as the device received them this round, beside its own tuned ones."""
 
 
 @dataclass(frozen=True)
 class Param:
-    """What a parameter is before it has values."""
+    """The description of a parameter: its shape and how it starts."""
 
     shape: tuple[int, ...]
-    """Of one device's copy; of one row, for an item table. `ITEMS` stands for the number of items, `USERS` of
-    devices."""
+    """Shape of one device's copy; of one row, for an item table. `ITEMS` stands for the number of items, `USERS` for
+    the number of devices."""
     init: Literal["normal", "uniform", "zeros"] = "normal"
     scale: float = 1.0
     """Standard deviation of `normal`, bound of `uniform`."""
     rows: bool = False
     """One row per item: a device fetches, trains and sends only the rows it touches."""
     adam: bool = False
-    """Stepped by Adam with moments of its own, kept from round to round; by SGD otherwise."""
+    """Whether Adam trains it, with moments that are kept from round to round; otherwise SGD does."""
 
     def sized(self, n_items: int, devices: int = 0) -> tuple[int, ...]:
-        """The shape, where there are so many items and devices."""
+        """The shape for these numbers of items and devices."""
         return tuple({ITEMS: n_items, USERS: devices}.get(size, size) for size in self.shape)
 
     def start(self, n_items: int, generator: torch.Generator, devices: int = 0) -> Tensor:
-        """First values: an item table, or the one copy that all devices begin with."""
+        """Initial values: an item table, or the one copy that all devices begin with."""
         shape = (n_items,) * self.rows + self.sized(n_items, devices)
         if self.init == "normal":
             return torch.randn(shape, generator=generator) * self.scale
@@ -53,7 +53,7 @@ class Param:
 
 
 def kept_bytes(params: dict[str, Param]) -> tuple[int, int]:
-    """What a device's own parameters take: as a whole, and with each item that it touched."""
+    """Bytes of a device's private parameters: a fixed part, and a part for each item that it touched."""
     whole = item = 0
     for param in params.values():
         size = math.prod(param.shape)
@@ -65,7 +65,7 @@ def kept_bytes(params: dict[str, Param]) -> tuple[int, int]:
 
 
 def item_rows(dim: int) -> Param:
-    """An item table whose rows start N(0, 1)."""
+    """An item table whose rows are initialised from N(0, 1)."""
     return Param((dim,), rows=True)
 
 
@@ -89,7 +89,7 @@ def mlp(p: Params, name: str, x: Tensor, user: Tensor | None = None) -> Tensor:
 
 def hidden(p: Params, name: str, x: Tensor, depth: int, user: Tensor | None = None) -> Tensor:
     """Inputs x [C, B, width] through the first `depth` layers, ReLU after each. With user vectors [C, width'] the input
-    is both side by side, [user, x]; the user's share of the first product is then taken once, not for every item."""
+    is both side by side, [user, x]; the user's part of the first product is then computed once, not for every item."""
     for i in range(depth):
         weight, bias = p[f"{name}.{i}.weight"], p[f"{name}.{i}.bias"][:, None]
         if user is not None and i == 0:

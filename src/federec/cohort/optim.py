@@ -1,5 +1,5 @@
-"""Optimisers for stacked devices. A step is given the active devices' slices only, so that a device which has
-finished its batches is left untouched, moments and all."""
+"""Optimisers for stacked devices. A step gets only the slices of the active devices, so that a device which has
+finished its batches does not change, nor do its moments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sgd_(value: Tensor, gradient: Tensor, lr: float | Tensor) -> None:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam's constants; torch's defaults."""
+    """Adam's constants, with torch's defaults."""
 
     beta1: float = 0.9
     beta2: float = 0.999

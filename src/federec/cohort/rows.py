@@ -17,15 +17,15 @@ class Rows:
     ids: Tensor
     owner: Tensor
     slots: Tensor
-    """[C, S]: the row of each sample; for padding a row of the same device, so that one which diverges spoils no
+    """[C, S]: the row of each sample; for padding a row of the same device, so that a device which diverges affects no
     other."""
     table: Tensor | None
-    """[C * n_items] row of each pair or -1; None where that would cost more than the samples themselves."""
+    """[C * n_items] row of each pair or -1; None where it would be much larger than the samples."""
 
     @staticmethod
     def of(items: Tensor, counts: Tensor, n_items: int, others: Tensor | None = None) -> Rows:
-        """Index the samples `items` [C, S], of which device c has the first `counts[c]`, at least one; and the rows of
-        `others` [C, P], which no sample has a slot for."""
+        """Index the samples `items` [C, S], of which device c has the first `counts[c]`, at least one. Also index the
+        items in `others` [C, P], which have no slots."""
         if others is not None:
             real = torch.arange(items.shape[1], device=items.device) < counts[:, None]
             both = torch.cat([torch.where(real, items, items[:, :1]), others], 1)
@@ -52,7 +52,7 @@ class Rows:
         return self.owner * self.n_items + self.ids
 
     def counts(self, devices: int) -> Tensor:
-        """Rows of each of the first so many devices."""
+        """The number of rows of each of the first `devices` devices."""
         return torch.searchsorted(self.owner, torch.arange(devices + 1, device=self.owner.device)).diff()
 
     def find(self, owner: Tensor, items: Tensor) -> Tensor:

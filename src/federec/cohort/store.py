@@ -1,4 +1,4 @@
-"""Private item tables: kept on the devices from round to round, only the rows that were touched."""
+"""Private item tables, which devices keep from round to round: only the rows that they touched."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from federec.cohort.memory import Arena
 from federec.cohort.rows import Rows, look_up
 
 PAGE = 32
-"""Rows that a device's part of a store grows by."""
+"""Rows by which a device's part of a store grows."""
 
 
 class RowStore:
     """A private item table kept from round to round: for each device only the rows it ever touched.
 
-    A row never touched has the value of `start`, the table every device began with. The others lie in the order in
-    which they were touched, on pages that a device gets as it needs them: its k-th row is on pages[device, k // PAGE],
-    row k % PAGE. Rows stay where they are, so that a kernel can write them in place.
+    A row that was never touched has its value in `start`, the table that every device began with. The others are stored
+    in the order in which they were touched, on pages that a device gets as it needs them: its k-th row is on page
+    pages[device, k // PAGE], row k % PAGE. Rows never move, so that a kernel can write them in place.
     """
 
     def __init__(self, start: Tensor, devices: int) -> None:
         self.start = start
-        place = start.device
-        self.held = torch.zeros(devices, dtype=torch.int64, device=place)
+        device = start.device
+        self.held = torch.zeros(devices, dtype=torch.int64, device=device)
         """Rows of each device."""
-        self.pages = torch.full((devices, 0), -1, dtype=torch.int32, device=place)
+        self.pages = torch.full((devices, 0), -1, dtype=torch.int32, device=device)
         """[devices, width] pages of each device, -1 where it has no more."""
         self.used = 0
-        """Pages that devices have been given."""
-        self._ids = Arena(np.zeros((0, PAGE), np.int32), place)
-        self._rows = Arena(np.zeros((0, PAGE, start.shape[1]), np.float32), place)
+        """The number of pages that devices have."""
+        self._ids = Arena(np.zeros((0, PAGE), np.int32), device)
+        self._rows = Arena(np.zeros((0, PAGE, start.shape[1]), np.float32), device)
 
     @property
-    def place(self) -> torch.device:
+    def device(self) -> torch.device:
         return self.start.device
 
     @property
     def ids(self) -> Tensor:
-        """[pages, PAGE] item of each row. A view that holds until the store grows."""
+        """[pages, PAGE] item of each row. A view that is valid until the store grows."""
         return self._ids.tensor
 
     @property
     def rows(self) -> Tensor:
-        """[pages, PAGE, dim]. A view that holds until the store grows."""
+        """[pages, PAGE, dim]. A view that is valid until the store grows."""
         return self._rows.tensor
 
     def reserve(self, users: Tensor, rows: Tensor) -> None:
-        """Give these devices pages for so many rows."""
+        """Give each of these devices pages for its number of rows."""
         have = (self.pages[users] >= 0).sum(1)
         more = ((rows + PAGE - 1).div(PAGE, rounding_mode="floor") - have).clamp(min=0)
         total, width = int(more.sum()), int((have + more).max()) if len(users) else 0
@@ -71,11 +71,11 @@ class RowStore:
             arena.reserve(self.used, most)
 
     def _lie(self, users: Tensor, k: Tensor) -> Tensor:
-        """Where the k-th rows of devices lie, as rows of the flat arena."""
+        """Positions of the devices' k-th rows in the flat arena."""
         return self.pages[users, k // PAGE].long() * PAGE + k % PAGE
 
     def _find(self, users: Tensor, pairs: Tensor) -> Tensor:
-        """Where the rows of pairs (place in users) * n_items + item lie; -1 where the device has no such row."""
+        """Positions of the rows of pairs (index in users) * n_items + item; -1 where the device has no such row."""
         owner, rank = _ranked(self.held[users])
         at, n_items = self._lie(users[owner], rank), len(self.start)
         keys = owner * n_items + self.ids.view(-1)[at]
@@ -96,20 +96,20 @@ class RowStore:
         return taken
 
     def put(self, users: Tensor, index: Rows, rows: Tensor) -> None:
-        """Write back the rows of a cohort; what it did not touch stays as it is."""
+        """Write back the rows of a cohort; other rows stay as they are."""
         at = self._find(users, index.keys)
         new = at < 0
         fresh = torch.bincount(index.owner[new], minlength=len(users))
         held = self.held[users]
         self.reserve(users, held + fresh)
-        owner, rank = _ranked(fresh)  # as the new rows are sorted
+        owner, rank = _ranked(fresh)  # in the order of the new rows
         at[new] = self._lie(users[owner], held[owner] + rank)
         self.held[users] = held + fresh
         self.ids.view(-1)[at[new]] = index.ids[new].int()
         self.rows.flatten(0, 1)[at] = rows
 
     def part(self, users: Tensor) -> Params:
-        """What these devices hold: how many rows each (`counts`), their items, ascending (`ids`), and their `rows`."""
+        """What these devices hold: number of rows of each (`counts`), their items, ascending (`ids`), and `rows`."""
         owner, rank = _ranked(self.held[users])
         at = self._lie(users[owner], rank)
         ids = self.ids.view(-1)[at]
@@ -117,40 +117,40 @@ class RowStore:
         return {"counts": self.held[users], "ids": ids[order], "rows": self.rows.flatten(0, 1)[at[order]]}
 
     def fill(self, users: Tensor, part: Params) -> None:
-        """These devices hold what `part` told, and nothing else."""
+        """Replace what these devices hold by a `part`."""
         self.held[users] = 0
         owner, _ = _ranked(part["counts"])
         self.put(users, Rows(len(self.start), part["ids"].long(), owner, owner, None), part["rows"])
 
     def own(self, user: int) -> tuple[Tensor, Tensor]:
         """One device's items, ascending, and their rows."""
-        part = self.part(torch.tensor([user], device=self.place))
+        part = self.part(torch.tensor([user], device=self.device))
         return part["ids"], part["rows"]
 
     def give(self, user: int, ids: Tensor, rows: Tensor) -> None:
-        """One device has these rows, as `own` told them, and no others."""
-        counts = torch.tensor([len(ids)], device=self.place)
-        self.fill(torch.tensor([user], device=self.place), {"counts": counts, "ids": ids, "rows": rows})
+        """Replace the rows of one device by these, as `own` returns them."""
+        counts = torch.tensor([len(ids)], device=self.device)
+        self.fill(torch.tensor([user], device=self.device), {"counts": counts, "ids": ids, "rows": rows})
 
     def copy(self) -> RowStore:
-        """Another store with the same rows."""
+        """An independent store with the same rows."""
         other = RowStore(self.start, 0)
         other.held, other.pages, other.used = self.held.clone(), self.pages.clone(), self.used
         other._ids, other._rows = self._ids.copy(self.used), self._rows.copy(self.used)
         return other
 
     def tensors(self) -> Params:
-        """All there is, for a checkpoint: views, which hold until the store grows."""
+        """Everything, for a checkpoint: views that are valid until the store grows."""
         rows = {"ids": self.ids[: self.used], "rows": self.rows[: self.used]}
         return {"start": self.start, "held": self.held, "pages": self.pages} | rows
 
     @staticmethod
-    def of(arrays: dict[str, NDArray[Any]], place: torch.device | str = "cpu") -> RowStore:
+    def of(arrays: dict[str, NDArray[Any]], device: torch.device | str = "cpu") -> RowStore:
         """The store whose `tensors` these are. On the CPU it takes the arrays over, without a copy."""
-        store = RowStore(torch.from_numpy(arrays["start"]).to(place), 0)
-        store.held, store.pages = (torch.from_numpy(arrays[name]).to(place) for name in ("held", "pages"))
+        store = RowStore(torch.from_numpy(arrays["start"]).to(device), 0)
+        store.held, store.pages = (torch.from_numpy(arrays[name]).to(device) for name in ("held", "pages"))
         store.used = len(arrays["ids"])
-        store._ids, store._rows = Arena(arrays["ids"], store.place), Arena(arrays["rows"], store.place)
+        store._ids, store._rows = Arena(arrays["ids"], store.device), Arena(arrays["rows"], store.device)
         return store
 
 

@@ -1,4 +1,4 @@
 """Interactions: reading, named sets, splitting, describing. Knows nothing of learning.
 
-Nothing is imported here, so that a command which needs one module does not pay for the others.
+Nothing is imported here, so that a command which needs one module does not wait for the others.
 """

@@ -1,4 +1,4 @@
-"""From a column of cells to an array: ids, times, ratings; or the first row that cannot be read, and why."""
+"""From a column of cells to an array of ids, times or ratings, or to the first row that cannot be read, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from federec.data.interactions import Ids
 if TYPE_CHECKING:
     import polars as pl
 
-# How tools write a missing value where a blank is meant.
+# How tools write a missing value.
 _NO_VALUE = ("", "nan", "NaN", "NAN", "null", "NULL", "<NA>")
 
 
@@ -37,7 +37,7 @@ def number(text: str) -> float | None:
 
 
 def seconds(text: str) -> float | None:
-    """A finite number as it is; an ISO 8601 date as seconds since 1970, in UTC unless it says otherwise."""
+    """A finite number unchanged; an ISO 8601 date as seconds since 1970, in UTC unless it has a time zone."""
     value = number(text)
     if value is not None:
         return value if math.isfinite(value) else None
@@ -49,7 +49,7 @@ def seconds(text: str) -> float | None:
 
 
 def compact(column: pl.Series) -> pl.Series:
-    """Text as integers, of half the size, where these are written just so."""
+    """Text as integers, which take half the space, where they would be written as the same text."""
     import polars as pl
 
     integers = column.cast(pl.Int64, strict=False)
@@ -57,7 +57,7 @@ def compact(column: pl.Series) -> pl.Series:
 
 
 def ids(column: pl.Series) -> tuple[NDArray[np.int32], Ids]:
-    """Codes by first appearance, and the labels: int64 where all are canonical whole numbers, else str."""
+    """Codes in order of first appearance, and the labels: int64 where all are canonical whole numbers, else str."""
     import polars as pl
 
     column = _whole(column) if column.dtype.is_float() else _plain(column)
@@ -110,7 +110,7 @@ def ratings(column: pl.Series) -> NDArray[np.float32] | None:
 
 
 def _numbers(column: pl.Series, parse: Callable[[str], float | None]) -> tuple[pl.Series, pl.Series]:
-    """Which cells are blank, and all cells as floats (null where there is none)."""
+    """Which cells are blank, and all cells as floats (null where a cell is no number)."""
     import polars as pl
 
     if column.dtype != pl.String:
@@ -119,7 +119,7 @@ def _numbers(column: pl.Series, parse: Callable[[str], float | None]) -> tuple[p
     text = column.str.strip_chars(" ")
     blank = text.is_null() | text.is_in(_NO_VALUE)
     values = text.cast(pl.Float64, strict=False).fill_nan(None)
-    if (values.is_null() & ~blank).any():  # not plain numbers: read each distinct text on its own
+    if (values.is_null() & ~blank).any():  # not plain numbers: read each distinct text separately
         distinct = text.filter(~blank).unique()
         parsed = distinct.map_elements(parse, return_dtype=pl.Float64)
         values = text.replace_strict(distinct, parsed, default=None, return_dtype=pl.Float64)
@@ -136,14 +136,14 @@ def _first(mask: pl.Series) -> int:
 
 
 def _plain(column: pl.Series) -> pl.Series:
-    """Text or numbers: Parquet has many more types than that."""
+    """A column of text or numbers; Parquet has many more types."""
     import polars as pl
 
     return column if column.dtype.is_numeric() else column.cast(pl.String)
 
 
 def _whole(column: pl.Series) -> pl.Series:
-    """Integers where floats hold nothing else: what becomes of integer ids once one of them is missing."""
+    """Integers where floats hold only whole numbers: tools turn integer ids into floats when one is missing."""
     import polars as pl
 
     column = column.fill_nan(None)

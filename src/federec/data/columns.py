@@ -1,4 +1,4 @@
-"""Which column is which: the names in use, and the user's own word for it (`--columns user=uid,item=mid`)."""
+"""Which column is which: by common names, or by what the user says (`--columns user=uid,item=mid`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from federec.errors import UserError, did_you_mean
 ROLES = ("user", "item", "rating", "timestamp")
 """Also the order of the columns in a file without a header."""
 
-# Written without case, blanks and punctuation; the first that occurs wins.
+# In lower case, without blanks and punctuation; the first that occurs wins.
 _NAMES = {
     "user": """user userid uid u username member memberid customer customerid reviewer reviewerid visitor
         visitorid account accountid client clientid""",
@@ -51,15 +51,15 @@ def is_position(column: str) -> bool:
     return column.isascii() and column.isdigit()
 
 
-def choose(names: Sequence[str], has_header: bool, columns: Mapping[str, str], place: str) -> dict[str, int]:
-    """The position of every role that the file has; `names` is the header, or the first row without one.
+def choose(names: Sequence[str], has_header: bool, columns: Mapping[str, str], where: str) -> dict[str, int]:
+    """The position of every role that the file has; `names` is the header, or the first row of a file without one.
 
-    What the user named comes first; a header then fills in the rest by the common names. Without a
-    header and without a word from the user the order is user, item, rating, timestamp.
+    The columns that the user named come first; a header then gives the others by their common names. With neither
+    the order is user, item, rating, timestamp.
     """
     if unknown := [role for role in columns if role not in ROLES]:
         raise UserError(f"columns: unknown role '{unknown[0]}'{did_you_mean(unknown[0], ROLES)}")
-    chosen = {role: _find(names, has_header, column, role, place) for role, column in columns.items()}
+    chosen = {role: _find(names, has_header, column, role, where) for role, column in columns.items()}
     if has_header:
         for role, position in recognise(names).items():
             if role not in chosen and position not in chosen.values():
@@ -67,21 +67,21 @@ def choose(names: Sequence[str], has_header: bool, columns: Mapping[str, str], p
     elif not columns:
         chosen = dict(zip(ROLES, range(len(names)), strict=False))
     if len(set(chosen.values())) < len(chosen):
-        raise UserError(f"{place}: --columns names the same column twice; give each role a column of its own")
+        raise UserError(f"{where}: --columns names the same column twice; give each role a column of its own")
     if missing := [role for role in ("user", "item") if role not in chosen]:
         if has_header:
-            raise UserError(unnamed(names, missing, place))
-        raise UserError(f"{place}: --columns gives no {missing[0]}, and there is no header; add its position")
+            raise UserError(unnamed(names, missing, where))
+        raise UserError(f"{where}: --columns gives no {missing[0]}, and there is no header; add its position")
     return chosen
 
 
-def unnamed(names: Sequence[str], missing: Sequence[str], place: str) -> str:
-    """The message for a header in which the user or the item cannot be told."""
+def unnamed(names: Sequence[str], missing: Sequence[str], where: str) -> str:
+    """The message for a header in which the user or the item column is not recognised."""
     which = " and the ".join(missing)
     free = [name for position, name in enumerate(names) if position not in recognise(names).values()]
     remedy = ",".join(f"{role}={shown(name)[1:-1]}" for role, name in zip(missing, free, strict=False))
     return (
-        f"{place}: cannot tell the {which} column among {listing(names)}; name it, e.g. --columns {shlex.quote(remedy)}"
+        f"{where}: cannot tell the {which} column among {listing(names)}; name it, e.g. --columns {shlex.quote(remedy)}"
     )
 
 
@@ -90,12 +90,12 @@ def listing(names: Sequence[str]) -> str:
 
 
 def shown(cell: object) -> str:
-    """A cell as a message quotes it: on one line, and not the whole of a long one."""
+    """A cell as a message quotes it: on one line, and shortened if it is long."""
     text = " ".join(str(cell).split())
     return f"'{text}'" if len(text) <= 40 else f"'{text[:40]}...'"
 
 
-def _find(names: Sequence[str], has_header: bool, column: str, role: str, place: str) -> int:
+def _find(names: Sequence[str], has_header: bool, column: str, role: str, where: str) -> int:
     stripped = [name.strip() for name in names]
     bare = [name.split(":")[0] for name in stripped]  # RecBole writes name:type
     for known in (stripped, bare):
@@ -104,6 +104,6 @@ def _find(names: Sequence[str], has_header: bool, column: str, role: str, place:
     if is_position(column) and int(column) < len(names):
         return int(column)
     raise UserError(
-        f"{place}: no column '{column}' for the {role}; found {listing(names)} - "
+        f"{where}: no column '{column}' for the {role}; found {listing(names)} - "
         f"give a name from there or a position from 0 to {len(names) - 1}"
     )

@@ -1,4 +1,4 @@
-"""What a data set is like, in plain values: enough to see whether it was read as meant."""
+"""The properties of a data set, as plain values: enough to see whether it was read correctly."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from federec.data.interactions import Interactions
 from federec.data.split import NEEDED
 
 _MILLISECONDS = 1e11
-"""A time above this is counted in milliseconds: as seconds it would lie beyond the year 5000."""
+"""A time above this is in milliseconds: as seconds it would be after the year 5000."""
 
 
 def describe(data: Interactions) -> dict[str, Any]:
-    """Counts, skew, ranges, and what leave-one-out will meet: ties and users that are too short."""
+    """Counts, skew, ranges, and what matters for leave-one-out: ties, and users with too few items."""
     per_user = np.bincount(data.users, minlength=data.n_users)
     per_item = np.sort(np.bincount(data.items, minlength=data.n_items))[::-1]
     top = -(-data.n_items // 10)
@@ -48,7 +48,7 @@ def _spread(counts: NDArray[np.int64]) -> dict[str, float]:
 
 
 def _rating_range(data: Interactions) -> list[float] | None:
-    """Least and greatest rating; None where there are none."""
+    """Lowest and highest rating; None where there are none."""
     known = np.empty(0) if data.ratings is None else data.ratings[~np.isnan(data.ratings)]
     return [float(known.min()), float(known.max())] if len(known) else None
 
@@ -62,7 +62,7 @@ def _time_range(data: Interactions) -> list[str] | None:
 
 
 def _iso(time: float, unit: float) -> str:
-    """A time that is no date in any reading stays the number it is."""
+    """The time as a date; as a number where it cannot be a date."""
     try:
         return datetime.fromtimestamp(time / unit, UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
@@ -70,7 +70,7 @@ def _iso(time: float, unit: float) -> str:
 
 
 def _ties(data: Interactions) -> int | None:
-    """Users whose newest time is shared by several items: there the row order decides the test item."""
+    """The number of users with several items at their newest time: there the row order decides the test item."""
     if data.times is None:
         return None
     newest = np.full(data.n_users, -np.inf)

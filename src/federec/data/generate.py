@@ -1,9 +1,9 @@
-"""Interactions of any size, for trying things at scale: skewed popularity, no tastes. `data.tastes` has those.
+"""Interactions of any size, for experiments at scale: skewed popularity, but no tastes (`data.tastes` has those).
 
     popularity     p_i ~ 1 / (r_i + OFFSET)                 r_i: the item's rank
     activity       n_u ~ 1 + SPREAD (2 U_u - 1)             U_u uniform; the n_u add up to the interactions asked for
     choice         n_u distinct items, drawn from p; every item also has a row of its own, so that none is missing
-    time           users start within a year, and a user's rows are an hour on average apart
+    time           users start within a year, and a user's rows are on average an hour apart
 
 Users are generated in blocks, and every number is a pure function of (seed, user, row of the user): the size of the
 blocks changes nothing, and memory does not grow with the data.
@@ -26,9 +26,9 @@ OFFSET = 20.0  # how flat the head of popularity is
 SPREAD = 0.5  # users have from half to one and a half times the mean
 EPOCH, YEAR, HOUR = 1_600_000_000, 365 * 86_400, 3_600
 
-_BLOCK = 1 << 20  # rows generated together
+_BLOCK = 1 << 20  # rows generated at a time
 
-# Purposes of a user's draws; those for an item number the attempts above them.
+# Purposes of a user's draws; those for an item count the attempts in higher bits.
 _ACTIVITY, _START, _WAIT, _ITEM = (purpose << 40 for purpose in range(4))
 _GENERATED = -4  # no round has this number
 
@@ -48,7 +48,7 @@ def generate(path: Path, users: int, items: int, interactions: int, seed: int = 
 
 
 def _blocks(users: int, items: int, interactions: int, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
-    """Rows user by user, oldest first; items are coded in the order in which they come up."""
+    """Rows user by user, oldest first; items are coded in order of first appearance."""
     ptr = _activity(users, interactions, seed)
     codes, known = np.full(items, -1, np.int32), 0
     bounds = np.searchsorted(ptr, np.arange(0, interactions, _BLOCK))
@@ -56,40 +56,40 @@ def _blocks(users: int, items: int, interactions: int, seed: int) -> Iterator[di
         user = np.repeat(np.arange(first, last), np.diff(ptr[first : last + 1]))
         row = np.arange(ptr[first], ptr[last])
         key = streams.keys(seed, _GENERATED, user)
-        place = row - ptr[user]
-        rank = _items(key, user - first, place, _finds(row, items, interactions), items)
+        position = row - ptr[user]
+        rank = _items(key, user - first, position, _finds(row, items, interactions), items)
         new, begins = np.unique(rank, return_index=True)
         new = new[np.argsort(begins)]
         new = new[codes[new] < 0]
         codes[new] = np.arange(known, known + len(new))
         known += len(new)
-        yield {"users": user, "items": codes[rank], "times": _times(key, place)}
+        yield {"users": user, "items": codes[rank], "times": _times(key, position)}
 
 
 def _activity(users: int, interactions: int, seed: int) -> Ints:
     """Where each user's rows begin, and where the last one's end."""
     key = streams.keys(seed, _GENERATED, np.arange(users, dtype=np.int64))
-    share = np.cumsum(1 + SPREAD * (2 * streams.unit(streams.bits(key, _ACTIVITY)) - 1))
-    return np.concatenate([[0], np.floor(share * (interactions / share[-1]) + 0.5)]).astype(np.int64)
+    shares = np.cumsum(1 + SPREAD * (2 * streams.unit(streams.bits(key, _ACTIVITY)) - 1))
+    return np.concatenate([[0], np.floor(shares * (interactions / shares[-1]) + 0.5)]).astype(np.int64)
 
 
 def _finds(row: Ints, items: int, interactions: int) -> Ints:
-    """The item that a row holds in any case, or -1: item i has row ceil(i * interactions / items)."""
+    """The item that is assigned to a row, or -1: item i has row ceil(i * interactions / items)."""
     item = row * items // interactions
     return np.where(-(-item * interactions // items) == row, item, -1)
 
 
-def _items(key: Ints, user: Ints, place: Ints, found: Ints, items: int) -> Ints:
-    """Distinct items of every user: a row whose item the user has already draws again."""
-    item = np.where(found >= 0, found, _popular(key, place, items))
+def _items(key: Ints, user: Ints, position: Ints, found: Ints, items: int) -> Ints:
+    """Distinct items of every user: a row whose item the user already has draws again."""
+    item = np.where(found >= 0, found, _popular(key, position, items))
     attempt = 1
     while True:
-        order = np.argsort(2 * (user * items + item) + (found < 0), kind="stable")  # what is found stays
+        order = np.argsort(2 * (user * items + item) + (found < 0), kind="stable")  # an assigned item stays
         pair = (user * items + item)[order]
         again = order[1:][pair[1:] == pair[:-1]]
         if not len(again):
             return item
-        item[again] = _popular(key[again], (attempt << 32) + place[again], items)
+        item[again] = _popular(key[again], (attempt << 32) + position[again], items)
         attempt += 1
 
 
@@ -100,12 +100,12 @@ def _popular(key: Ints, draw: Ints, items: int) -> Ints:
     return np.minimum(rank, items - 1)
 
 
-def _times(key: Ints, place: Ints) -> Ints:
-    """Whole seconds, rising within a user."""
-    wait = 1 + streams.below(streams.bits(key, _WAIT + place), 2 * HOUR)
-    first = place == 0
+def _times(key: Ints, position: Ints) -> Ints:
+    """Times in whole seconds, rising within a user."""
+    wait = 1 + streams.below(streams.bits(key, _WAIT + position), 2 * HOUR)
+    first = position == 0
     wait[first] = EPOCH + streams.below(streams.bits(key[first], _START), YEAR)
     passed = np.cumsum(wait)
     start = (passed - wait)[first]
-    elapsed: Ints = passed - np.repeat(start, np.diff(np.append(np.flatnonzero(first), len(place))))
+    elapsed: Ints = passed - np.repeat(start, np.diff(np.append(np.flatnonzero(first), len(position))))
     return elapsed

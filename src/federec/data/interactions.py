@@ -1,4 +1,4 @@
-"""Interactions: who touched what, when. The one form in which all data reaches the rest of federec."""
+"""Interactions: who touched what, when. All data reaches the rest of federec in this form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from federec.errors import UserError
 
-Ids = NDArray[Any]  # labels as the source has them: int64 where every one is a whole number, else str objects
+Ids = NDArray[Any]  # labels of the source: int64 where all are whole numbers, else str objects
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Interactions:
     """Seconds (or whatever unit the source has); None where the source has no timestamps."""
     ratings: NDArray[np.float32] | None = None
     sha256: str = ""
-    """Of the source file's bytes; of the generated rows for a built-in set."""
+    """SHA-256 of the source file's bytes; for a built-in set, of the generated rows."""
     source_rows: int = 0
     """Rows read after the user filter, before duplicate pairs were merged."""
     origin: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Arguments of `load` that bring this data again; empty for data made in memory."""
+    """Arguments with which `load` loads this data again; empty for data made in memory."""
     titles: dict[str, str] = field(default_factory=dict, repr=False)
     """Item label (as text) -> title, where the source has them."""
 
@@ -51,7 +51,7 @@ class Interactions:
 
     @property
     def merged(self) -> int:
-        """How many rows repeated a (user, item) pair and were merged into it."""
+        """The number of rows that repeated a (user, item) pair and were merged into it."""
         return self.source_rows - len(self)
 
     def user_code(self, label: object) -> int:

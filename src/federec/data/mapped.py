@@ -1,4 +1,4 @@
-"""Interactions in a folder that is opened without being read: columns as .npy files, memory-mapped.
+"""Interactions in a folder of columns as .npy files, which are memory-mapped instead of read.
 
     interactions.json   {"format": 1, "name": ..., "users": n, "items": n, "interactions": n, "sha256": ...}
     users.npy           int32 user codes, 0 to users - 1
@@ -6,8 +6,8 @@
     times.npy           float64, where there are times
     ratings.npy         float32, where there are ratings
 
-One row is one distinct (user, item) pair; the codes are also the labels. Rows that stand user by user, each user's from
-the oldest to the newest, are split without sorting or copying them.
+One row is one distinct (user, item) pair; the codes are also the labels. Rows that are sorted by user, and each user's
+rows from the oldest to the newest, are split without sorting or copying them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from federec.data.interactions import Interactions
 from federec.errors import UserError
 from federec.files import cannot_write, make_folder, read_bytes
 
-_FACTS = "interactions.json"
+_METADATA = "interactions.json"
 _COLUMNS: dict[str, Any] = {"users": np.int32, "items": np.int32, "times": np.float64, "ratings": np.float32}
-_ROWS = 1 << 20  # checked together
+_ROWS = 1 << 20  # checked at a time
 
 Columns = Mapping[str, NDArray[Any]]
 
 
 def write_folder(path: Path, name: str, users: int, items: int, rows: int, blocks: Iterable[Columns]) -> None:
-    """Write blocks of rows, all with the same columns, as they come. The folder is there at the end or not at all."""
+    """Write blocks of rows, all with the same columns. The folder is complete in the end, or does not exist."""
     if path.exists():
         raise UserError(f"{path}: exists already; choose another --out")
     part = path.with_name(path.name + ".part")
@@ -47,14 +47,15 @@ def write_folder(path: Path, name: str, users: int, items: int, rows: int, block
                 with (part / f"{column}.npy").open("ab") as file:
                     if column not in digests:
                         digests[column] = hashlib.sha256()
-                        facts = {"descr": kind.str, "fortran_order": False, "shape": (rows,)}
-                        np.lib.format.write_array_header_1_0(file, facts)
+                        header = {"descr": kind.str, "fortran_order": False, "shape": (rows,)}
+                        np.lib.format.write_array_header_1_0(file, header)
                     data = np.ascontiguousarray(values, kind).data
                     digests[column].update(data)
                     file.write(data)
         digest = hashlib.sha256(b"".join(digests[column].digest() for column in sorted(digests))).hexdigest()
-        facts = {"format": 1, "name": name, "users": users, "items": items, "interactions": rows, "sha256": digest}
-        (part / _FACTS).write_text(json.dumps(facts, indent=2) + "\n")
+        counts = {"users": users, "items": items, "interactions": rows}
+        metadata = {"format": 1, "name": name, **counts, "sha256": digest}
+        (part / _METADATA).write_text(json.dumps(metadata, indent=2) + "\n")
         part.rename(path)
     except OSError as error:
         raise cannot_write(path, error) from None
@@ -63,17 +64,19 @@ def write_folder(path: Path, name: str, users: int, items: int, rows: int, block
 
 
 def read_folder(path: Path) -> Interactions:
-    """The interactions of such a folder. Codes are checked block by block; no column is ever in memory as a whole."""
-    if not (path / _FACTS).is_file():
-        raise UserError(f"{path}: is a folder without {_FACTS}; name a file, or a folder of `federec data generate`")
+    """The interactions of such a folder. Codes are checked block by block; no whole column is ever in memory."""
+    if not (path / _METADATA).is_file():
+        raise UserError(f"{path}: is a folder without {_METADATA}; name a file, or a folder of `federec data generate`")
     try:
-        facts = json.loads(read_bytes(path / _FACTS))
-        n_users, n_items, rows = int(facts["users"]), int(facts["items"]), int(facts["interactions"])
-        name, digest = str(facts["name"]), str(facts["sha256"])
-        if facts["format"] != 1:
-            raise UserError(f"{path / _FACTS}: format {facts['format']} is not known here; update federec")
+        metadata = json.loads(read_bytes(path / _METADATA))
+        n_users, n_items, rows = int(metadata["users"]), int(metadata["items"]), int(metadata["interactions"])
+        name, digest = str(metadata["name"]), str(metadata["sha256"])
+        if metadata["format"] != 1:
+            raise UserError(
+                f"{path / _METADATA}: format {metadata['format']} is not known to this version; update federec"
+            )
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path / _FACTS}: is damaged; generate the data again") from None
+        raise UserError(f"{path / _METADATA}: is damaged; generate the data again") from None
     columns = {column: _open(path / f"{column}.npy", kind, rows) for column, kind in _COLUMNS.items()}
     users, items = columns["users"], columns["items"]
     if users is None or items is None:

@@ -1,4 +1,4 @@
-"""From rows as a source has them to `Interactions`: filter, k-core, codes, duplicates. Arrays only."""
+"""From the rows of a source to `Interactions`: filter, k-core, codes, duplicates. It works only on arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rows:
         return len(self.users)
 
     def where(self, keep: Mask | NDArray[np.int64]) -> Rows:
-        """Some of the rows, in the order asked for."""
+        """Some of the rows, in the given order."""
         return replace(
             self,
             users=self.users[keep],
@@ -40,7 +40,7 @@ class Rows:
 
 
 def prepare(rows: Rows, name: str, sha256: str = "", min_interactions: int = 0, k_core: int = 0) -> Interactions:
-    """Filter, code by first appearance, merge repeated pairs: in the order the published counts assume."""
+    """Filter, code by first appearance, merge repeated pairs: in the order that the published counts assume."""
     if min_interactions > 0:
         rows = _long_histories(rows, name, min_interactions)
     if k_core > 0:
@@ -63,7 +63,7 @@ def prepare(rows: Rows, name: str, sha256: str = "", min_interactions: int = 0, 
 
 
 def _long_histories(rows: Rows, name: str, least: int) -> Rows:
-    """The rows of users with at least `least` rows; rows count, not distinct items, and only once."""
+    """The rows of users with at least `least` rows. Rows are counted, not distinct items, and only once."""
     counts = np.bincount(rows.users)
     if counts.max() < least:
         raise UserError(
@@ -90,7 +90,7 @@ def _core(rows: Rows, name: str, k: int) -> Rows:
 def _code(codes: NDArray[np.integer[Any]], ids: Ids) -> tuple[NDArray[np.integer[Any]], Ids]:
     """Codes 0..n-1 in order of first appearance, and the labels in that order."""
     first = np.full(len(ids), len(codes))
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # of repeated indices the last assignment stays
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # for a repeated index the last assignment stays
     order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
     new = np.empty(len(ids), np.int32)
     new[order] = np.arange(len(order))
@@ -106,14 +106,14 @@ def _pairs(rows: Rows) -> NDArray[np.int64]:
 
 
 def _repeats(rows: Rows) -> bool:
-    """Whether some pair has several rows. Where none has, as in most data, there is nothing to sort by time."""
+    """Whether some pair has several rows. If none has, as in most data, nothing needs to be sorted by time."""
     pairs = _pairs(rows)
     pairs.sort()
     return bool((pairs[1:] == pairs[:-1]).any())
 
 
 def _one_row_per_pair(rows: Rows) -> NDArray[np.int64]:
-    """Of each (user, item) pair the newest row; among equal times, or without times, the first."""
+    """The newest row of each (user, item) pair; the first among equal times, or without times."""
     pairs = _pairs(rows)
     newest_first = (pairs,) if rows.times is None else (-rows.times, pairs)
     order = np.lexsort(newest_first)

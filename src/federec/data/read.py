@@ -1,4 +1,4 @@
-"""Reading a user's own file: CSV, TSV, `::`, Parquet or RecBole's .inter, packed with gzip or not."""
+"""Reading a user's own file: CSV, TSV, `::`, Parquet or RecBole's .inter, also compressed with gzip."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_file(
     k_core: int = 0,
     name: str | None = None,
 ) -> Interactions:
-    """The interactions of a file; every fault of it is a `UserError` that names the line and the remedy.
+    """The interactions of a file; every fault is a `UserError` that names the line and the remedy.
 
     `columns` says which column is the user, item, rating or timestamp, by its name in the header or by its
     position from 0. Users with fewer than `min_interactions` rows are left out first; then, with `k_core`,
@@ -52,5 +52,5 @@ def _rows(table: Table) -> Rows:
         times = cells.times(table.columns[role]) if (role := "timestamp") in table.columns else None
         ratings = cells.ratings(table.columns[role]) if (role := "rating") in table.columns else None
     except cells.BadCell as bad:
-        raise UserError(f"{table.place(bad.row)}, column {table.names[role]}: {bad.problem}") from None
+        raise UserError(f"{table.where(bad.row)}, column {table.names[role]}: {bad.problem}") from None
     return Rows(users, items, user_ids, item_ids, times, ratings)

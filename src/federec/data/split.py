@@ -1,4 +1,4 @@
-"""Leave-one-out: each user's newest item is the test, the one before it the validation, the rest training."""
+"""Leave-one-out: each user's newest item is for test, the one before it for validation, the rest for training."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from federec.errors import UserError
 NEEDED = 3
 """Distinct items a user needs to be evaluated: one each for training, validation and test."""
 
-_USERS, _ROWS = 1 << 10, 1 << 20  # looked at together
+_USERS, _ROWS = 1 << 10, 1 << 20  # processed at a time
 
 
 @dataclass(frozen=True)
 class Split:
-    """Every interaction of `data`, once: in `train`, in `valid` or in `test`."""
+    """Every interaction of `data` is in exactly one part: in `train`, in `valid` or in `test`."""
 
     data: Interactions
     ptr: NDArray[np.int64]
@@ -31,7 +31,7 @@ class Split:
     test: NDArray[np.int32]
     """[n_users] item code; -1 where the user is not evaluated."""
     ratings: NDArray[np.float32] | None = None
-    """Of the training items, where the data has them."""
+    """Ratings of the training items, where the data has them."""
     numbers: NDArray[np.int64] | None = None
     """[n_users] numbers of the users in the random streams, where these are not their codes."""
 
@@ -47,17 +47,17 @@ class Split:
     def history(
         self, with_held_out: bool, users: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The users' items in ascending order, as (offsets, item codes): of training, or of everything. Of all users,
-        unless some are named.
+        """Items of all users, or of the given ones, in ascending order, as (offsets, item codes): those of training, or
+        all.
 
-        Sorted because what comes next is always a search: is this item one of the user's?
+        They are sorted because callers search them: is this item one of the user's?
         """
         users = np.arange(self.data.n_users) if users is None else users
         held = (self.test[users] >= 0) & with_held_out
         ptr = _offsets(self.ptr[users + 1] - self.ptr[users] + 2 * held)
         items = np.empty(ptr[-1], np.int32)
         n_items = self.data.n_items
-        for start in range(0, len(users), _USERS):  # in blocks, so that nothing but the outcome is large
+        for start in range(0, len(users), _USERS):  # in blocks, so that only the result is large
             block = users[start : start + _USERS]
             counts = self.ptr[block + 1] - self.ptr[block]
             owner = np.repeat(np.arange(len(block)), counts)
@@ -70,7 +70,7 @@ class Split:
 
 
 def leave_one_out(data: Interactions, seed: int = 0) -> Split:
-    """Hold out each user's two newest items; some user must have that many."""
+    """Hold out each user's two newest items; at least one user must have enough items."""
     split = hold_out(data, seed)
     if not len(split.evaluated):
         raise UserError(
@@ -106,8 +106,8 @@ def hold_out(data: Interactions, seed: int = 0, numbers: NDArray[np.int64] | Non
 
 
 def _in_order(data: Interactions) -> bool:
-    """Whether the rows stand as `_oldest_first` would put them, as those of large data do: then there is nothing to
-    sort. Equal times are out of order, since there the first row is the newest."""
+    """Whether the rows are already in the order of `_oldest_first`, as in large data: then nothing needs to be sorted.
+    Equal times are out of order, because there the first row counts as the newest."""
     if data.times is None:
         return False
     for start in range(0, len(data), _ROWS):
@@ -128,5 +128,5 @@ def _oldest_first(data: Interactions, seed: int, numbers: NDArray[np.int64] | No
 
 
 def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each user's part begins, and where the last one ends."""
+    """The beginning of each user's part, and the end of the last one."""
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -1,8 +1,8 @@
 """From a file's bytes to its columns: compression, encoding, separator, header, quotes.
 
-Polars cuts plain text into strings, block by block, so that what it needs on the way stays small. Where there are
-quotes, or a record does not fit, Python's own `csv` goes through the records, slower: it alone says what a quote means
-and on which line a record starts.
+Polars cuts plain text into strings, block by block, so that it needs little memory. Where there are quotes, or a record
+does not fit, Python's own `csv` reads the records. It is slower, but only `csv` knows what a quote means and on which
+line a record starts.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 SEPARATORS = {"\t": "tab", "::": "'::'", ",": "comma", ";": "semicolon", " ": "space"}
 _SAMPLE_CHARACTERS, _SAMPLE_RECORDS = 1 << 16, 20
-_BLOCK_CHARACTERS = 1 << 18  # cut at a time
+_BLOCK_CHARACTERS = 1 << 18  # processed at a time
 
 
 @dataclass(frozen=True)
 class Table:
-    """The columns in use, by role, and how to name a cell of theirs to the user."""
+    """The columns in use, by role, and how to name one of their cells to the user."""
 
     columns: dict[str, pl.Series]
     names: dict[str, str]
-    place: Callable[[int], str]
+    where: Callable[[int], str]
     """Row (from 0) -> `file, line 7`."""
 
 
@@ -52,7 +52,7 @@ class _Layout:
 
     separator: str
     quoted: bool
-    """Whether double quotes enclose fields; without any quote mark in the file, plain cutting is enough."""
+    """Whether double quotes may enclose fields; a file without any quote mark is simply cut at the separators."""
     sample: list[list[str]]
     """The fields of the first records."""
 
@@ -62,7 +62,7 @@ class _Layout:
 
 
 def unpack(raw: bytes, path: str) -> bytes:
-    """The content of a gzip file, known by its first bytes and not by its name; anything else as it is."""
+    """The content of a gzip file, recognised by its first bytes and not by its name; anything else unchanged."""
     if not raw.startswith(b"\x1f\x8b"):
         return raw
     try:
@@ -105,14 +105,14 @@ def _text(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
     if not frame.height:
         raise UserError(f"{path}: has a header but no rows; add some")
 
-    def place(row: int) -> str:
+    def where(row: int) -> str:
         records = _records(text, layout.separator, layout.quoted)
         return f"{path}, line {next(islice(records, row + has_header, None))[0]}"
 
     return Table(
         {role: frame.to_series(position) for role, position in chosen.items()},
         {role: shown(names[i]) if has_header else f"{i} ({role})" for role, i in chosen.items()},
-        place,
+        where,
     )
 
 
@@ -122,7 +122,7 @@ def _decode(raw: bytes, path: str) -> str:
     if b"\r" in raw:
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
-        text, bad = raw.decode().rstrip("\n"), raw.find(b"\0")  # a zero byte is valid UTF-8, but never text
+        text, bad = raw.decode().rstrip("\n"), raw.find(b"\0")  # a zero byte is valid UTF-8, but not text
     except UnicodeDecodeError as error:
         text, bad = "", error.start
     if bad >= 0:
@@ -132,11 +132,11 @@ def _decode(raw: bytes, path: str) -> str:
 
 
 def _sniff(text: str, path: str, columns: Mapping[str, str]) -> _Layout:
-    """The separator: the one that makes a header readable, else one that cuts the first lines alike."""
+    """The separator: one with which the header is recognised, else one that gives the first lines equal lengths."""
     head = text[:_SAMPLE_CHARACTERS]
     if len(head) < len(text):
         head = head[: head.rfind("\n") + 1] or head
-    # `::` files and RecBole's .inter files know no quotes: a quote mark there is part of a title.
+    # `::` files and RecBole's .inter files have no quoted fields: a quote mark there is part of a title.
     quotes = '"' in text and ":token" not in head.partition("\n")[0]
     layouts = []
     for separator in SEPARATORS:
@@ -180,7 +180,7 @@ def _is_value(field: str) -> bool:
 
 
 def _records(text: str, separator: str, quoted: bool, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
-    """(line from 1 on which it starts, fields) of every record; blank lines are passed over."""
+    """(line on which it starts, from 1; fields) of every record; blank lines are skipped."""
     lines = io.StringIO(text, newline="\n")
     if not quoted:
         for number, line in enumerate(lines, 1):
@@ -207,7 +207,7 @@ def _frame(text: str, layout: _Layout, has_header: bool, path: str) -> pl.DataFr
         frame = _cut(body, start, layout.separator, "\n", layout.width)
         if frame is not None:
             return frame
-    # Quotes, blank lines or a fault: `csv` cuts the records, and characters of no other use mark the cuts.
+    # Quotes, blank lines or a fault: `csv` cuts the records, and unused characters mark the cuts.
     field_end, record_end = _unused(text, 2)
     rewritten = io.StringIO()
     records = _records(text, layout.separator, layout.quoted)
@@ -230,7 +230,7 @@ def _cut(body: str, start: int, separator: str, end: str, width: int) -> pl.Data
     """The fields of text without quotes, or None where not every record has `width` of them."""
     import polars as pl
 
-    single = separator if len(separator) == 1 else _unused(body, 1)[0]  # Polars knows no others
+    single = separator if len(separator) == 1 else _unused(body, 1)[0]  # Polars accepts no longer ones
     schema = {str(i): pl.String for i in range(width)}
     frames = []
     while start < len(body):
@@ -241,7 +241,7 @@ def _cut(body: str, start: int, separator: str, end: str, width: int) -> pl.Data
             frame = pl.read_csv(raw, has_header=False, separator=single, eol_char=end, quote_char=None, schema=schema)
         except pl.exceptions.PolarsError:
             return None
-        # Polars fills up a record that is too short, and forgives a separator at its end.
+        # Polars fills a record that is too short, and ignores a separator at its end.
         if raw.count(single.encode()) != frame.height * (width - 1):
             return None
         frames.append(frame.select(cells.compact(column) for column in frame))
@@ -254,9 +254,9 @@ def _unused(text: str, count: int) -> list[str]:
     return list(islice((c for c in controls if c not in text), count))
 
 
-def _uneven(place: str, fields: list[str], layout: _Layout) -> str:
+def _uneven(where: str, fields: list[str], layout: _Layout) -> str:
     wrong, remedy = ("few", "complete") if len(fields) < layout.width else ("many", "shorten")
     return (
-        f"{place}: too {wrong} fields, {len(fields)} instead of the {layout.width} of line 1: "
+        f"{where}: too {wrong} fields, {len(fields)} instead of the {layout.width} of line 1: "
         f"{listing(fields)} (separated by {SEPARATORS[layout.separator]}); {remedy} the line"
     )

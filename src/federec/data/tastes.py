@@ -5,10 +5,10 @@
     user           m_us = HOME e_home + (1 - HOME) ((1 - s) e_early + s e_late)    in phase s = 0, 1/3, 2/3, 1
     choice         P(i | u, s) ~ p_i ** (1 - FADE s) exp(PULL m_us . q_i)          without replacement
 
-`late` lies a few steps after `early` on the ring: a user's newest items differ from the oldest, yet follow
-from them, and the hits come first. A phase is a session in time: weeks between sessions, seconds within.
+`late` is a few steps after `early` on the ring: a user's newest items differ from the oldest, yet can be predicted
+from them, and popular items come first. A phase is a session in time: weeks between sessions, seconds within.
 Choosing is an exponential race: item i finishes at -log(U) / P(i), and the first to finish are chosen. Each
-item also has one user who meets it in any case, so that none is missing.
+item is also assigned to one user, so that none is missing.
 
 Every number comes from `federec.streams`: the set is a pure function of its arguments.
 """
@@ -36,16 +36,16 @@ TASTES = len(NAMES)
 FEWEST = 20  # interactions of a user, at least
 ACTIVITY, TAIL = 1.4, 0.9937  # interactions above that are Weibull: the power, and where the tail is cut
 OFFSET, SKEW = 20.0, 6.5  # popularity over rank: how flat its head is, how steep its tail
-LEAD = 0.75  # share of the leading taste in an item
-HOME = 0.25  # share of the taste that a user keeps all along
+LEAD = 0.75  # fraction of the leading taste in an item
+HOME = 0.25  # fraction of the taste that a user always keeps
 STRIDE = 3  # `late` is 1 to STRIDE steps after `early`
 PULL = 8.25  # how much more likely taste makes an item, as a logarithm
 FADE = 0.35  # how much less popularity counts in the last phase than in the first
 PHASES = 4  # of a user's history
 EPOCH, SPAN = 1_600_000_000, 10_000_000  # users start within SPAN seconds of EPOCH
 GAP = 30 * 86_400  # between sessions, at most
-TIED, STEP = 0.3, 40  # share of rows in the same second as the row before; the others 1 to STEP seconds later
-RATED = (0.06, 0.17, 0.44, 0.78)  # shares of rows rated at most 1, 2, 3, 4 stars
+TIED, STEP = 0.3, 40  # fraction of rows in the same second as the row before; the others are 1 to STEP seconds later
+RATED = (0.06, 0.17, 0.44, 0.78)  # fractions of rows rated at most 1, 2, 3, 4 stars
 WHIM = 0.25  # noise of a rating beside the affinity m . q
 
 # Drawn before any round of a run, one kind of stream per user, item and row.
@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 
 
 def generate(users: int = 943, items: int = 1682, interactions: int = 100_000, seed: int = 0) -> Interactions:
-    """The data set; with other arguments a relative of it, of another size or another draw."""
+    """The data set; with other arguments a similar one, of another size or another seed."""
     if users < 1 or not max(FEWEST * users, 5 * items) <= interactions <= users * (items // 2):
         raise UserError(
             f"{interactions} interactions do not suit {users} users and {items} items: tastes needs at least "
@@ -95,8 +95,8 @@ def _bits(seed: int, kind: int, count: int, draw: int) -> Any:
 def _activity(users: int, items: int, interactions: int, seed: int) -> Ints:
     """Interactions of each user: FEWEST plus quantiles of a cut Weibull scaled to the total, shuffled."""
     most = items // 2
-    place = np.argsort(_bits(seed, _USER, users, 0), kind="stable")
-    shape = (-np.log(1.0 - TAIL * (place + 0.5) / users)) ** ACTIVITY
+    position = np.argsort(_bits(seed, _USER, users, 0), kind="stable")
+    shape = (-np.log(1.0 - TAIL * (position + 0.5) / users)) ** ACTIVITY
     low, high = 0.0, interactions / float(shape.min())
     for _ in range(100):  # the largest scale whose whole numbers stay within the total
         scale = (low + high) / 2
@@ -140,7 +140,7 @@ def _choose(count: Ints, lead: Ints, side: Ints, seed: int) -> tuple[Ints, Ints,
 
 
 def _clock(user: Ints, phase: Ints, seed: int) -> Ints:
-    """Whole seconds of every row, rising within a user."""
+    """Times of all rows in whole seconds, rising within a user."""
     rows = len(user)
     wait = 1 + streams.below(_bits(seed, _ROW, rows, 0), STEP)
     wait[streams.unit(_bits(seed, _ROW, rows, 1)) < TIED] = 0
@@ -154,10 +154,10 @@ def _clock(user: Ints, phase: Ints, seed: int) -> Ints:
 
 
 def _stars(affinity: Floats, seed: int) -> Ints:
-    """Ratings 1 to 5 in MovieLens' shares, by affinity and whim."""
+    """Ratings 1 to 5, distributed as in MovieLens, by affinity and whim."""
     liking = affinity + WHIM * streams.unit(_bits(seed, _ROW, len(affinity), 4))
-    place = np.argsort(np.argsort(liking, kind="stable"), kind="stable")
-    return 1 + np.searchsorted(np.array(RATED), (place + 0.5) / len(place)).astype(np.int64)
+    position = np.argsort(np.argsort(liking, kind="stable"), kind="stable")
+    return 1 + np.searchsorted(np.array(RATED), (position + 0.5) / len(position)).astype(np.int64)
 
 
 def _encode(labels: Ints) -> tuple[NDArray[np.int32], Ints]:

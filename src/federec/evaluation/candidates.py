@@ -13,8 +13,7 @@ from federec.data.split import Split
 
 SAMPLED = 99
 
-
-_USERS = 1 << 11  # drawn for together
+_USERS = 1 << 11  # processed together
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class Candidates:
 
 
 def sample(split: Split, seed: int, count: int = SAMPLED, most: int | None = None) -> Candidates:
-    """Draw each evaluated user's candidates, once per run, uniformly and without replacement; with `most`, only for so
-    many of the users, drawn at random.
+    """Draw each evaluated user's candidates, once per run, uniformly and without replacement; with `most`, for at most
+    this many users, drawn at random.
 
     Validation takes the first `count` of 2 * count distinct untouched items, test the last: disjoint
     unless a user has fewer than 2 * count.
@@ -40,7 +39,7 @@ def sample(split: Split, seed: int, count: int = SAMPLED, most: int | None = Non
         users = users[np.sort(np.argsort(key, kind="stable")[:most])]
     valid, test = (np.empty((len(users), 1 + count), np.int32) for _ in range(2))
     valid[:, 0], test[:, 0] = split.valid[users], split.test[users]
-    for start in range(0, len(users), _USERS):  # in blocks, so that nothing but the outcome is large
+    for start in range(0, len(users), _USERS):  # in blocks, so that only the result is large
         block = slice(start, start + _USERS)
         valid[block, 1:], test[block, 1:] = _draw(split, users[block], seed, count)
     return Candidates(*map(torch.from_numpy, (users, valid, test)))
@@ -70,7 +69,7 @@ def _draw(split: Split, users: np.ndarray, seed: int, count: int) -> tuple[np.nd
 def _distinct(keys: np.ndarray, bounds: np.ndarray, count: int) -> np.ndarray:
     """[E, count] distinct numbers below each bound in random order (Floyd's algorithm, all users at once).
 
-    Where bound < count only the first `bound` columns mean anything.
+    Where bound < count only the first `bound` columns have a meaning.
     """
     # The i-th draw is from 0..last; a number drawn before is replaced by `last` itself.
     last = np.maximum(bounds - count, 0)[:, None] + np.arange(count)

@@ -1,4 +1,4 @@
-"""Evaluation of a whole population, fed a few users at a time, by whoever can score items for them."""
+"""Evaluation of all users, a few at a time, with any function that scores items for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from federec.evaluation.metrics import Metrics, lightest_quarter, list_metrics, 
 from federec.evaluation.ranking import TOP, full_ranks, sampled_ranks
 
 Score = Callable[[Tensor], Tensor]
-"""Items [C, K] -> scores [C, K], row by row for the users at hand."""
+"""Items [C, K] -> scores [C, K]; row c belongs to the c-th of the users at hand."""
 
 Report = dict[str, Metrics]
 """`sampled`, `full`, and each for the quarter of users with the fewest interactions: `sampled_light`, `full_light`."""
@@ -23,27 +23,27 @@ _BLOCK_BYTES = 32 * 2**20
 
 
 class Evaluator:
-    """What is held out, what it is ranked against, and who the light users are."""
+    """The held-out items, the candidates they are ranked against, and the light users."""
 
-    def __init__(self, split: Split, seed: int, place: torch.device | str = "cpu", most: int | None = None) -> None:
-        """`most`: evaluate only so many users, drawn at random."""
+    def __init__(self, split: Split, seed: int, device: torch.device | str = "cpu", most: int | None = None) -> None:
+        """`most`: evaluate at most this many users, drawn at random."""
         candidates = sample(split, seed, most=most)
         self.split = split
-        self.users = candidates.users.to(place)
-        self.both = torch.stack([candidates.valid, candidates.test], 1).to(place)
-        """[E, 2, 1 + 99] candidates of validation and of test."""
+        self.users = candidates.users.to(device)
+        self.both = torch.stack([candidates.valid, candidates.test], 1).to(device)
+        """[E, 2, 1 + 99] candidates for validation and for test."""
         self.candidates = Candidates(self.users, self.both[:, 0], self.both[:, 1])
-        self.row = torch.full((split.data.n_users,), -1, device=place)
-        self.row[self.users] = torch.arange(len(self.users), device=place)
+        self.row = torch.full((split.data.n_users,), -1, device=device)
+        self.row[self.users] = torch.arange(len(self.users), device=device)
         interactions = torch.from_numpy(np.diff(split.ptr))[candidates.users]
         self.light = lightest_quarter(interactions)
 
     def sampled(self) -> Sampled:
-        """A fresh ranking against the 99 candidates."""
+        """A new ranking against the 99 candidates."""
         return Sampled(self)
 
     def full(self, width: int = 1) -> Full:
-        """A fresh ranking of all items; `width` values are held for each (user, item) pair while scoring."""
+        """A new ranking of all items; scoring holds `width` values for each (user, item) pair."""
         return Full(self, width)
 
 
@@ -52,8 +52,8 @@ class Sampled:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.of = evaluator
-        # One place more than evaluated users: anybody else is ranked there, where nobody looks. So nothing has to wait
-        # for a GPU to say how many they are.
+        # One row more than evaluated users: all others write their ranks there, and nobody reads them. So nothing has
+        # to wait for a GPU to count the evaluated ones.
         self._ranks = torch.zeros(len(evaluator.users) + 1, 2, dtype=torch.int64, device=evaluator.users.device)
         self._seen = torch.zeros_like(self._ranks[:, 0], dtype=torch.bool)
 
@@ -64,34 +64,34 @@ class Sampled:
 
     @property
     def test(self) -> Tensor:
-        """And of the test item."""
+        """Each evaluated user's rank of the test item."""
         return self._ranks[:-1, 1]
 
     def add(self, users: Tensor, score: Score) -> None:
-        """Rank for these users; those that are not evaluated are passed over."""
+        """Rank for these users; those that are not evaluated are ignored."""
         if not len(users):
             return
-        rows = self.of.row[users]  # -1, the place that is too many, for who is not evaluated
+        rows = self.of.row[users]  # -1, the additional row, for users that are not evaluated
         items = self.of.both[rows]
         scores = score(items.flatten(1).long().clamp_(min=0))
         self._ranks[rows] = sampled_ranks(scores.reshape(items.shape).flatten(0, 1), items.flatten(0, 1)).view(-1, 2)
         self._seen.index_fill_(0, rows, True)
 
     def missing(self) -> Tensor:
-        """Evaluated users not ranked yet."""
+        """Evaluated users that are not ranked yet."""
         return self.of.users[~self._seen[:-1]]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Ranks so far, 0 for who is missing."""
+        """Ranks so far, 0 for users that are not ranked yet."""
         return {"ranks": self._ranks[:-1]}
 
     def complete(self, tensors: dict[str, Tensor]) -> None:
-        """Take over the ranks of all users."""
+        """Set the ranks of all users."""
         self._ranks[:-1] = tensors["ranks"]
         self._seen.fill_(True)
 
     def metrics(self) -> tuple[Report, Report]:
-        """Of validation and of test."""
+        """The metrics of validation and of test."""
         valid, test = self._ranks[:-1].T.cpu()
         light = self.of.light
         return (
@@ -129,15 +129,15 @@ class Full:
         self.lists[known] = ranks.lists.cpu()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Ranks and lists so far, 0 for who is missing."""
+        """Ranks and lists so far, 0 for users that are not ranked yet."""
         return {"valid": self.valid, "test": self.test, "lists": self.lists}
 
     def complete(self, tensors: dict[str, Tensor]) -> None:
-        """Take over the ranks and lists of all users."""
+        """Set the ranks and lists of all users."""
         self.valid, self.test, self.lists = (tensors[name] for name in ("valid", "test", "lists"))
 
     def _train(self, users: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows, among these users, and items of their training pairs."""
+        """Row (index among these users) and item of each of their training pairs."""
         split, codes = self.of.split, users.cpu().numpy()
         items = [split.train[split.ptr[code] : split.ptr[code + 1]] for code in codes]
         row = np.repeat(np.arange(len(codes)), [len(part) for part in items])
@@ -145,7 +145,7 @@ class Full:
         return pairs[0], pairs[1]
 
     def metrics(self) -> tuple[Report, Report]:
-        """Of validation and of test; list metrics belong to test, whose lists leave out all that is known by then."""
+        """The metrics of validation and of test. Test also has those of the lists, which leave out all known items."""
         light, n_items = self.of.light, self.of.split.data.n_items
         return (
             {"full": rank_metrics(self.valid), "full_light": rank_metrics(self.valid[light])},

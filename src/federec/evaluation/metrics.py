@@ -17,12 +17,13 @@ Metrics = dict[str, float]
 
 
 def rank_metrics(ranks: Tensor) -> Metrics:
-    """Means over users, at every cut-off: from the share of users at each rank up to the last cut-off."""
+    """Means over users, at every cut-off: from the fraction of users at each rank up to the last cut-off."""
     last = max(CUTS)
-    share = torch.bincount(ranks.long().clamp(max=last), minlength=last + 1)[:last].double() / len(ranks)
-    place = torch.arange(last)
+    fraction = torch.bincount(ranks.long().clamp(max=last), minlength=last + 1)[:last].double() / len(ranks)
+    position = torch.arange(last)
     hr, ndcg, mrr = (
-        values.cumsum(0).tolist() for values in (share, share / torch.log2(place + 2), share / (place + 1))
+        values.cumsum(0).tolist()
+        for values in (fraction, fraction / torch.log2(position + 2), fraction / (position + 1))
     )
     out: Metrics = {}
     for k in CUTS:
@@ -38,18 +39,18 @@ def rank_metrics(ranks: Tensor) -> Metrics:
 
 
 def list_metrics(lists: Tensor, n_items: int) -> Metrics:
-    """Of the recommendation lists [E, TOP], -1 for no item: share of the catalogue that appears in any list, and how
-    unequally the recommendations fall on items (Gini: 0 = all items alike, 1 = all on one item)."""
+    """Metrics of the recommendation lists [E, TOP], -1 for no item: the fraction of the catalogue that appears in any
+    list, and how unequally items are recommended (Gini: 0 = all items equally often, 1 = only one item)."""
     out: Metrics = {}
     for k in CUTS:
         listed = lists[:, :k]
         counts = torch.bincount(listed[listed >= 0], minlength=n_items).double().sort().values
-        place = torch.arange(1, n_items + 1, dtype=torch.float64)
-        gini = ((2 * place - n_items - 1) * counts).sum() / (n_items * counts.sum())
+        position = torch.arange(1, n_items + 1, dtype=torch.float64)
+        gini = ((2 * position - n_items - 1) * counts).sum() / (n_items * counts.sum())
         out |= {f"coverage@{k}": float((counts > 0).double().mean()), f"gini@{k}": float(gini)}
     return out
 
 
 def lightest_quarter(interactions: Tensor) -> Tensor:
-    """Positions of the quarter of users with the fewest interactions (ties: the earlier user)."""
+    """Positions of the quarter of users with the fewest interactions; the earlier of equal users comes first."""
     return interactions.argsort(stable=True)[: -(-len(interactions) // 4)]

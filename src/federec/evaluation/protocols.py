@@ -6,7 +6,8 @@
          PFedRec, FedRAP and their descendants. That leaks the answer: every other item is pushed down sooner or
          later, the held-out ones never.
 
-Both choose the round by validation HR@10 against 99 sampled items; among equals the later round counts.
+Both choose the round by validation HR@10 against 99 sampled items. Among equals the earliest round counts
+(`runs/best.py`).
 """
 
 from __future__ import annotations

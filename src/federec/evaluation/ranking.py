@@ -1,5 +1,5 @@
-"""Ranks of held-out items, batched. A tie counts against the held-out item, and so does a score that is not a
-number: a method that diverges must not look good."""
+"""Ranks of held-out items, for many users at once. A tie counts against the held-out item, and so does a score that is
+not a number: a method that diverges must not look good."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOP = 20
 
 
 def sampled_ranks(scores: Tensor, candidates: Tensor) -> Tensor:
-    """0-based rank of the first column among the others, [E]; candidates of -1 do not count."""
+    """0-based rank of the first column among all columns, [E]; candidates of -1 do not count."""
     beaten = scores[:, 1:] < scores[:, :1]
     return ((candidates[:, 1:] >= 0) & ~beaten).sum(1)
 

@@ -1,4 +1,4 @@
-"""The item rows a device can rank with (PFedRec, question 2): its own, the server's, another device's."""
+"""The item rows that a device can rank with (PFedRec, question 2): its own, the server's, another device's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from federec.methods.base import DeviceMethod
 def score_global(
     method: DeviceMethod, state: State, users: Tensor, items: Tensor, devices: Devices | None = None
 ) -> Tensor:
-    """Scores [C, K] of items [C, K] with the server's rows, each user's private parameters and, of the devices, own
-    history."""
+    """Scores [C, K] of items [C, K] with the server's rows, each user's private parameters and, with `devices`, each
+    user's own history."""
     p: Params = {name: value[users] for name, value in state.private.items()}
     for name, param in method.shared().items():
         value = state.shared[name]
@@ -32,16 +32,16 @@ def score_global(
 
 
 def score_own(method: DeviceMethod, cohort: Cohort, state: State, items: Tensor) -> Tensor:
-    """Scores with each device's own tuned rows; the server's, as the device received them, where it tuned none.
-    `state` is the one the round began with, private parameters already kept."""
+    """Scores with each device's own tuned rows, and with the server's rows, as the device received them, for items that
+    it did not tune. `state` has the shared parameters that the round began with and the new private ones."""
     owner = torch.arange(len(cohort), device=items.device)[:, None]
     return _score_tuned(method, cohort, state, items, cohort.rows.find(owner, items), cohort.tables)
 
 
 @dataclass
 class Neighbour:
-    """Ranks each device with the rows of the one before it in the round's order of stacking: a random other
-    device of like activity, whatever the chunk size. The first device has none before it: the server's rows."""
+    """Scores for each device with the rows of the one before it in the round's order of stacking: a random other device
+    of similar activity, whatever the chunk size. The first device has none before it and uses the server's rows."""
 
     ids: Tensor | None = None
     tables: Params | None = None
@@ -52,7 +52,7 @@ class Neighbour:
         owner = torch.arange(len(cohort), device=items.device)[:, None] - 1
         slots = rows.find(owner, items)
         tables = cohort.tables
-        if self.ids is not None and self.tables is not None:  # device 0's neighbour was in the cohort before
+        if self.ids is not None and self.tables is not None:  # device 0's neighbour was in the previous cohort
             found = (self.ids[None] == items[0][:, None]).int()
             at = torch.where(found.any(1), found.argmax(1), -1)
             slots[0] = torch.where(at >= 0, at + len(rows), -1)

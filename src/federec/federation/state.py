@@ -1,4 +1,4 @@
-"""All parameters of a federation between two rounds: the server's, and every device's own."""
+"""All parameters of a federation between two rounds: those of the server and those of every device."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class State:
     shared: Params
     private: Params = field(default_factory=dict)
     stores: dict[str, RowStore] = field(default_factory=dict)
-    """Private item tables, of which a device keeps only the rows it touched."""
+    """Private item tables; a device keeps only the rows that it touched."""
     server: Params = field(default_factory=dict)
-    """What the server itself remembers between rounds."""
+    """What the server keeps for itself between rounds."""
 
     @staticmethod
-    def start(method: DeviceMethod, n_items: int, devices: int, seed: int, place: torch.device | str = "cpu") -> State:
-        """First values, a function of the seed alone; all devices start alike."""
+    def start(method: DeviceMethod, n_items: int, devices: int, seed: int, device: torch.device | str = "cpu") -> State:
+        """Initial values, which depend only on the seed; all devices start with the same."""
         generator = torch.Generator().manual_seed(seed)
-        shared = {name: p.start(n_items, generator, devices).to(place) for name, p in method.shared().items()}
+        shared = {name: p.start(n_items, generator, devices).to(device) for name, p in method.shared().items()}
         state = State(shared, server=method.server_start(shared))
         for name, param in method.private().items():
-            value = param.start(n_items, generator).to(place)
+            value = param.start(n_items, generator).to(device)
             if param.rows:
                 state.stores[name] = RowStore(value, devices)
                 continue
@@ -63,7 +63,7 @@ class State:
         )
 
     def grown(self, method: DeviceMethod, n_items: int, seed: int) -> State:
-        """With rows for new items at the end of every item table; a function of the seed and of how many there are."""
+        """A copy with rows for new items at the end of every item table; they depend only on the seed and `n_items`."""
         other, generator = self.copy(), torch.Generator().manual_seed((seed ^ n_items << 32) % (1 << 63))
         for name, param in {**method.shared(), **method.private()}.items():
             if ITEMS in param.shape:
@@ -83,19 +83,19 @@ class State:
         return other
 
     def part(self, users: Tensor) -> Params:
-        """What these devices keep to themselves, flat."""
+        """The private parameters of these devices, flat."""
         flat = {f"private:{name}": value[users] for name, value in self.private.items()}
         for name, store in self.stores.items():
             flat |= {f"store:{name}:{part}": value for part, value in store.part(users).items()}
         return flat
 
     def fill(self, users: Tensor, part: Params) -> None:
-        """Take over what another state has of these devices."""
+        """Set the private parameters of these devices to a `part` of another state."""
         for name, value in self.private.items():
             value[users] = part[f"private:{name}"].to(value)
         for name, store in self.stores.items():
             store.fill(
-                users, {kind: part[f"store:{name}:{kind}"].to(store.place) for kind in ("counts", "ids", "rows")}
+                users, {kind: part[f"store:{name}:{kind}"].to(store.device) for kind in ("counts", "ids", "rows")}
             )
 
     def tensors(self) -> Params:
@@ -106,8 +106,8 @@ class State:
         return flat
 
     @staticmethod
-    def of(flat: dict[str, NDArray[Any]], place: torch.device | str = "cpu") -> State:
-        """The state whose `tensors` these are, in `place`. Private item tables, which may be large, are taken over."""
+    def of(flat: dict[str, NDArray[Any]], device: torch.device | str = "cpu") -> State:
+        """The state with these `tensors`, on `device`. Private item tables may be large and are used without a copy."""
         state = State({})
         stores: dict[str, dict[str, NDArray[Any]]] = {}
         for key, value in flat.items():
@@ -116,9 +116,9 @@ class State:
                 name, part = name.rsplit(":", 1)
                 stores.setdefault(name, {})[part] = value
             else:
-                # A copy lies in memory as torch would have laid it: where numbers lie can change the last bit of a
-                # product. Mapped ones lie well.
+                # A copy has the alignment of torch's own tensors: alignment can change the last bit of a product.
+                # Mapped arrays are aligned already.
                 copy = not isinstance(value, np.memmap)
-                getattr(state, kind)[name] = torch.from_numpy(value).to(place, copy=copy)
-        state.stores = {name: RowStore.of(parts, place) for name, parts in stores.items()}
+                getattr(state, kind)[name] = torch.from_numpy(value).to(device, copy=copy)
+        state.stores = {name: RowStore.of(parts, device) for name, parts in stores.items()}
         return state

@@ -12,9 +12,9 @@ _COLOURS = ("#0969da", "#d1570a", "#1a7f37")
 
 
 def svg_curves(history: list[dict[str, Any]], best_round: int) -> str:
-    """Accuracy and loss, side by side, with the chosen round marked. Of one round there is nothing to draw."""
+    """Accuracy and loss, side by side, with the chosen round marked; a sentence where there is only one round."""
     if len(history) < 2:
-        return "<p class=note>There was one round only.</p>"
+        return "<p class=note>There was only one round.</p>"
     rounds = [line["round"] for line in history]
     accuracy = {
         f"{part} {metric}": [line[part][metric] for line in history]
@@ -67,7 +67,7 @@ def _figure(title: str, rounds: list[int], series: Mapping[str, Sequence[float |
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers, at most seven, from at most `low` and 0 to `high` or just about."""
+    """At most seven round numbers, from `low` or 0, whichever is lower, to about `high`."""
     low = min(low, 0.0)
     high = high if high > low else low + 1.0
     step = 10.0 ** math.floor(math.log10((high - low) / 5))

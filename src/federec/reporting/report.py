@@ -1,4 +1,4 @@
-"""The report of a run for people: one HTML file that needs nothing else."""
+"""The report of a run: one HTML file that needs no other files."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _SHOWN = ("hr@5", "hr@10", "hr@20", "ndcg@10", "mrr@10", "coverage@10", "gini@10
 
 
 def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
-    """What was run, the tables, the curves."""
+    """The report: what was run, the tables, the curves."""
     name = escape("+".join([result["method"], *result["plugins"]]))
     data, seconds, config = result["data"], result["seconds"], result["config"]
-    facts = {
+    settings = {
         "Data": f"{data['name']}: {data['users']:,} users, {data['items']:,} items, "
         f"{data['interactions']:,} interactions",
         "Protocol": result["protocol"],
         "Round": f"{result['best_round']} of {result['rounds']}, chosen on validation",
         "Seed": result["seed"],
-        "Devices": f"{config['participation']:.0%} of them in a round, on {config['device']}",
-        "Time": f"{seconds['total']:.1f} s, {seconds['per_round']:.2f} s a round; "
+        "Devices": f"{config['participation']:.0%} of them per round, on {config['device']}",
+        "Time": f"{seconds['total']:.1f} s, {seconds['per_round']:.2f} s per round; "
         f"peak memory {result['peak_rss_mb']:.0f} MB",
         "Traffic": _traffic(result["communication"]),
         "Settings": ", ".join(f"{key}={value}" for key, value in config["settings"].items()) or "none",
         "Versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
     }
-    rows = "".join(f"<tr><th>{key}</th><td>{escape(str(value))}</td></tr>" for key, value in facts.items())
+    rows = "".join(f"<tr><th>{key}</th><td>{escape(str(value))}</td></tr>" for key, value in settings.items())
     leak = (
         "<p class=note>Under <b>paper</b> held-out items are never drawn as training negatives. That leaks the "
         "answer and flatters every figure here; compare methods under <b>clean</b>.</p>"
@@ -65,7 +65,7 @@ def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
 def _traffic(communication: dict[str, float | None]) -> str:
     up, down = (communication[f"{way}_bytes_per_device_round"] for way in ("up", "down"))
     if up is None or down is None:
-        return "none: not federated, the method sees everybody's history"
+        return "none: the method is not federated, it sees all histories"
     return f"{up / 1e3:,.1f} kB up, {down / 1e3:,.1f} kB down, per device and round"
 
 
@@ -84,7 +84,7 @@ def _views(views: dict[str, dict[str, float]]) -> str:
 
 
 def _notes(history: list[dict[str, Any]], best_round: int) -> str:
-    """What devices and server noted of themselves; of a list, its ends."""
+    """The notes of devices and server by round; for a list, its first and last value."""
     lines = {"first": history[0], "chosen": history[best_round - 1], "last": history[-1]}
     rows: dict[str, dict[str, float]] = {}
     for when, line in lines.items():

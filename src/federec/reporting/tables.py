@@ -22,8 +22,8 @@ _METRICS = (("sampled", "hr@10"), ("sampled", "ndcg@10"), ("full", "hr@10"), ("f
 
 
 def _print(table: Table) -> None:
-    console = Console(markup=False, emoji=False, highlight=False)  # what users call things is shown as it is
-    if not console.is_terminal:  # a pipe or a file has no width: never cut a cell
+    console = Console(markup=False, emoji=False, highlight=False)  # labels of users are shown unchanged
+    if not console.is_terminal:  # a pipe or a file has no width: never shorten a cell
         console.width = max(80, console.measure(table, options=console.options.update(width=10_000)).maximum)
     console.print(table)
 
@@ -41,7 +41,7 @@ def run_table(result: dict[str, Any]) -> None:
     name, data = "+".join([result["method"], *result["plugins"]]), result["data"]["name"]
     table = _table(f"{name} on {data}, {result['protocol']}", "hr@10", "ndcg@10", "mrr@10", right=(1, 2, 3))
     rows = [("test, against 99 items", result["test"]["sampled"])]
-    if "sampled_light" in result["test"]:  # who is light among all, nobody knows in a federation
+    if "sampled_light" in result["test"]:  # a federation does not know which of all users are light
         rows += [("  lightest quarter of users", result["test"]["sampled_light"])]
     rows += [(f"  with {view} item rows", metrics) for view, metrics in result["views"].items()]
     rows += [("test, against all items", result["test"]["full"])]
@@ -56,11 +56,11 @@ def run_table(result: dict[str, Any]) -> None:
 
 
 def compare_table(results: list[dict[str, Any]]) -> None:
-    """Runs side by side. Runs that differ by seed or protocol alone share a row; each protocol has its columns, or, on
-    a narrow terminal, a table."""
+    """Runs side by side. Runs that differ only by seed or protocol share a row. Each protocol has its own columns,
+    or on a narrow terminal its own table."""
     rows: dict[tuple[str, ...], dict[str, dict[int, dict[str, Any]]]] = {}
     for result, label in zip(results, _labels(results), strict=True):
-        # A seed that comes twice is the same run again: it counts once.
+        # Two runs with the same seed are the same run: it counts once.
         rows.setdefault(label, {}).setdefault(result["protocol"], {})[result["seed"]] = result
     protocols = sorted({result["protocol"] for result in results})
     console = Console()
@@ -91,8 +91,8 @@ def _compared(by_protocol: list[list[dict[str, Any]]]) -> list[str]:
 
 
 def _labels(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """For each run: its data, its method with whatever settings differ among runs of that method, and what else
-    keeps rows apart."""
+    """For each run: its data, its method with the settings that differ among runs of that method, and what else
+    distinguishes rows."""
     names = ["+".join([result["method"], *result["plugins"]]) for result in results]
     variants: dict[str, list[dict[str, Any]]] = {}
     sources: dict[str, set[str]] = {}
@@ -110,7 +110,7 @@ def _labels(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def _settings(result: dict[str, Any]) -> dict[str, Any]:
-    """Everything about a run that makes it another one, but for protocol and seed."""
+    """All settings that distinguish runs, except protocol and seed."""
     config = result["config"]
     others = ("participation", "columns", "min_interactions", "k_core", "device", "evaluate_users")
     return {**config["settings"], "rounds": result["rounds"], **{key: config.get(key) for key in others}}
@@ -130,8 +130,8 @@ def _spread(values: list[float]) -> str:
 def items_table(items: Iterable[Recommendation], titles: bool) -> None:
     """Recommended items, best first."""
     table = _table("", "item", "score", *(("title",) if titles else ()), right=(0, 2))
-    for place, item in enumerate(items, 1):
-        table.add_row(str(place), str(item.item), f"{item.score:.4g}", *((item.title,) if titles else ()))
+    for position, item in enumerate(items, 1):
+        table.add_row(str(position), str(item.item), f"{item.score:.4g}", *((item.title,) if titles else ()))
     _print(table)
 
 
@@ -148,7 +148,7 @@ def methods_table(methods: Iterable[type[Method]], plugins: Iterable[type[Plugin
 
 
 def _traffic(method: Method) -> str:
-    """What is shared and what private; the bytes of it that a device keeps, and sends in a round."""
+    """What is shared and what is private, and the bytes that a device keeps and sends in a round."""
     from federec.cohort.layers import ITEMS, kept_bytes
     from federec.methods.base import DeviceMethod
 
@@ -166,7 +166,7 @@ def _traffic(method: Method) -> str:
     sent += [f"{4 * sum(prod(param.shape) for param in layers) / 1e3:,.1f} kB"] if layers else []
     whole, item = kept_bytes(method.private())
     kept = [f"{size:,} {unit}" for size, unit in ((whole, "B"), (item, "B an item")) if size]
-    # A large simulation has them once (`runtimes.keeper`), but three times while such a round is played again.
+    # A large simulation has them once (`runs/checkpointing.py`), but three times while such a round is played again.
     held = " (a simulation three times that)" if method.view == "own" and kept else ""
     return f"shared: {shared}; private: {private}\nkept: {_sum(kept)}{held}; sent in a round: {_sum(sent)}"
 
@@ -234,7 +234,7 @@ def _plain(value: Any) -> str:
 
 
 def check_table(checks: Iterable[tuple[str, str, str]]) -> None:
-    """What was checked, what was found, and the command that mends it."""
+    """What was checked, what was found, and the command that repairs it."""
     table = _table("", "found", "to mend")
     for check in checks:
         table.add_row(*check)

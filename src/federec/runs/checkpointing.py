@@ -1,8 +1,9 @@
-"""When a run is stored. A small state goes to the run folder after every round, and the best one is kept in memory too.
+"""When a run is stored. A small state is stored in the run folder after every round, and the best one is also kept in
+memory.
 
-A large one (FedRAP's private tables take gigabytes) is stored as often as that takes little of the time, and never
-copied: the best round is had again from the newest state stored before it, by playing the rounds between. Rounds are a
-pure function of the state they begin with, so that is the same model to the last bit.
+A large state (FedRAP's private tables take gigabytes) is stored only as often as that takes little of the time, and is
+never copied. The best round is recomputed from the newest state stored before it, by playing the rounds in between. A
+round is a pure function of the state it begins with, so the recomputed model is the same to the last bit.
 """
 
 from __future__ import annotations
@@ -16,37 +17,37 @@ from typing import Self
 from federec.federation.state import State
 from federec.runs.folder import LARGE, Checkpoint, Line, RunFolder
 
-SHARE = 0.05
-"""Of the time, that storing large states may take."""
+FRACTION = 0.05
+"""Fraction of the time that storing large states may take."""
 
 
-class Keeper:
-    """Stores a run's checkpoints in its folder, if it has one. Interrupted, it stores the rounds that would be lost;
-    for that, Ctrl-C waits for the end of the round. A second one does not wait."""
+class Checkpointing:
+    """Stores a run's checkpoints in its folder, if it has one. Where rounds are played but not stored yet, Ctrl-C waits
+    for the end of the round and stores it. A second Ctrl-C does not wait."""
 
     def __init__(self, folder: RunFolder | None, stored: int, alone: bool = True) -> None:
-        """`alone`: the state is whole in this process between two rounds, so that it can be stored at once."""
+        """`alone`: between two rounds this process has the whole state, so that it can be stored at any time."""
         self.folder, self.alone = folder, alone
         self.stored = stored
         """Rounds played before the newest state in the folder; 0 where there is none."""
         self.behind = False
-        """Rounds have been played since."""
+        """Whether rounds have been played since."""
         self.stopping = False
         self._between: Checkpoint | None = None
         self._cost, self._since = 0.0, time.monotonic()
 
     def due(self, state: State) -> bool:
         """Whether to store the state after this round."""
-        return state.private_bytes <= LARGE or self._cost <= SHARE * (time.monotonic() - self._since)
+        return state.private_bytes <= LARGE or self._cost <= FRACTION * (time.monotonic() - self._since)
 
-    def start_of(self, best: State, after: int, stored: int) -> int | None:
-        """Where to play on from to have the best state again, which comes after so many rounds: the newest state that
-        will be stored. None: it is small, and kept instead, or the newest one is none that leads to it."""
-        large = self.folder is not None and best.private_bytes > LARGE
+    def start_of(self, best_state: State, after: int, stored: int) -> int | None:
+        """Rounds before the stored state from which to recompute the best state, which comes after `after` rounds. None
+        where the best state is kept instead: it is small, or no state stored so far leads to it."""
+        large = self.folder is not None and best_state.private_bytes > LARGE
         return stored if large and 0 < stored <= after else None
 
     def begin(self) -> None:
-        """A round begins: until it ends, there is nothing whole to store."""
+        """A round begins: until it ends, there is no complete state to store."""
         self._between = None
 
     def end(self, line: Line, point: Checkpoint, due: bool) -> None:
@@ -66,7 +67,7 @@ class Keeper:
         self._cost = self._since - began
 
     def __enter__(self) -> Self:
-        # Only the main thread may handle signals; and who handles this one already goes on doing so.
+        # Only the main thread may handle signals, and a handler that somebody else has set stays.
         main = threading.current_thread() is threading.main_thread()
         self._handles = self.alone and main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if self._handles:

@@ -1,16 +1,16 @@
 """The folder of a run, and its contract with other tools.
 
     config.yaml     all resolved settings
-    rounds.jsonl    one line a round
-    model/          state-R.safetensors, the state after R rounds: of the newest, to resume from, and of one
-                    from which the best round can be had again; model.json says which is which. Once finished,
-                    where states are large, the latter alone.
-                    Once finished, ranks.safetensors: each evaluated user's ranks, to compare runs user by user
-    result.json     the outcome, once finished
-    report.html     the same for people
+    rounds.jsonl    one line per round
+    model/          state-R.safetensors, the state after R rounds. There are two: the newest, to resume from, and one
+                    from which the best round can be recomputed; model.json says which is which. A finished run
+                    with large states has only the second.
+                    A finished run has ranks.safetensors: each evaluated user's ranks, to compare runs user by user.
+    result.json     the outcome, once the run is finished
+    report.html     the outcome as a page for people
 
-`model.json` is replaced last in every checkpoint, so that it always names whole files. Whatever else a
-killed run left behind is swept away when it is resumed.
+`model.json` is replaced last in every checkpoint, so that it always names complete files. Other files that a killed run
+left behind are removed when it is resumed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from federec.errors import UserError
 from federec.federation.state import State
 from federec.files import cannot_write, make_folder, read_bytes, write_atomic
 from federec.runs import tensors
+from federec.runs.best import Best
 from federec.runs.config import RunConfig
 
 Line = dict[str, Any]
@@ -42,26 +43,22 @@ _RESULT = {
 
 
 LARGE = 64 * 2**20
-"""Bytes of private parameters from which a state is neither copied nor stored after every round."""
+"""A state with more bytes of private parameters is neither copied nor stored after every round."""
 
 
 @dataclass
 class Checkpoint:
-    """A run between two rounds; or after the last one, where `state` may be `best`, if these are large."""
+    """A run between two rounds, or after the last one. In a finished run with large states `state` is `best_state`."""
 
     round: int
     state: State
-    best_round: int
-    best_valid: float
-    best: State | None
-    """None where it is large: to be had again, from what the folder holds."""
-    best_after: int
-    """Rounds played before `best`: the best round with them, or, where devices rank with rows that they tune in
-    the round and then drop, those before it - it is played again."""
+    best: Best
+    best_state: State | None
+    """The state after `best.after` rounds. None where it is large: it is recomputed from a state in the folder."""
     data: str
     """Fingerprint of the data."""
     best_from: int | None = None
-    """Where there is no `best`: rounds played before the state in the folder from which to play on to it."""
+    """Without `best_state`: rounds played before the stored state from which it is recomputed."""
 
 
 class RunFolder:
@@ -72,7 +69,7 @@ class RunFolder:
         self.model = self.path / "model"
 
     def create(self, config: RunConfig) -> None:
-        """Start a new run here; where that fails, nothing is left behind."""
+        """Start a new run in this folder; if that fails, nothing is left behind."""
         self.refuse_other()
         new = not self.path.exists()
         try:
@@ -84,7 +81,7 @@ class RunFolder:
             raise
 
     def refuse_other(self) -> None:
-        """Refuse a place that holds anything but scraps of a run that was killed before it began."""
+        """Refuse a path that holds anything but leftovers of a run that was killed before it began."""
         if self.path.is_dir() and all(file.suffix == ".part" for file in self.path.iterdir()):
             return
         if self.path.exists():
@@ -105,7 +102,7 @@ class RunFolder:
 
     @property
     def federated(self) -> bool:
-        """Whether devices have the private part of its model."""
+        """Whether this is a federation's run, whose devices keep the private part of the model."""
         return (self.path / "federation.json").is_file()
 
     @property
@@ -141,30 +138,30 @@ class RunFolder:
             raise cannot_write(path, error) from None
 
     def sweep(self, lines: list[Line], point: Checkpoint | None) -> None:
-        """Remove what a killed run left beyond its last checkpoint."""
+        """Remove what a killed run wrote after its last checkpoint."""
         write_atomic(self.path / "rounds.jsonl", "".join(map(_line, lines)))
         for scrap in self.path.glob("*.part"):
             scrap.unlink()
         self._keep({"model.json", *_states(point)} if point else set())
 
     def save(self, point: Checkpoint) -> None:
-        """Store a checkpoint; what it replaces is removed only when the new one is whole."""
+        """Store a checkpoint; the previous one is removed only when the new one is complete."""
         make_folder(self.model)
         states = _states(point)
         for name, state in states.items():
             if state is not None and not (self.model / name).is_file():
                 write_atomic(self.model / name, tensors.pieces(state.tensors()))
-        facts = {
+        metadata = {
             "format": 1,
             "data": point.data,
             "round": point.round,
-            "state": point.best_after if point.state is point.best else point.round,
-            "best_round": point.best_round,
-            "best_valid": point.best_valid,
-            "best_after": point.best_after,
+            "state": point.best.after if point.state is point.best_state else point.round,
+            "best_round": point.best.round,
+            "best_valid": point.best.value,
+            "best_after": point.best.after,
             "best_from": point.best_from,
         }
-        write_atomic(self.model / "model.json", json.dumps(facts, indent=2, allow_nan=False) + "\n")
+        write_atomic(self.model / "model.json", json.dumps(metadata, indent=2, allow_nan=False) + "\n")
         self._keep({"model.json", *states})
 
     def _keep(self, names: set[str]) -> None:
@@ -173,48 +170,49 @@ class RunFolder:
             if file.name not in names:
                 file.unlink()
 
-    def checkpoint(self, place: str = "cpu") -> Checkpoint | None:
-        """The newest checkpoint, its tensors in `place`; None where no round was finished."""
+    def checkpoint(self, device: str = "cpu") -> Checkpoint | None:
+        """The newest checkpoint, its tensors on `device`; None where no round was finished."""
         path = self.model / "model.json"
         if not path.is_file() and {file.name for file in self.model.glob("*.safetensors")} <= {_state(0), _state(1)}:
             return None
         try:
-            facts = json.loads(read_bytes(path))
-            number, after = int(facts["round"]), int(facts["best_after"])
-            best_round, value, data = int(facts["best_round"]), float(facts["best_valid"]), str(facts["data"])
-            newest, from_ = int(facts.get("state", number)), facts.get("best_from")
+            metadata = json.loads(read_bytes(path))
+            number, data, value = int(metadata["round"]), str(metadata["data"]), metadata["best_valid"]
+            value = None if value is None else float(value)
+            best = Best(int(metadata["best_round"]), value, int(metadata["best_after"]))
+            newest, from_ = int(metadata.get("state", number)), metadata.get("best_from")
             from_ = None if from_ is None else int(from_)
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path}: is damaged; the run cannot be used, start a new one") from None
-        state = self.state(newest, place)
-        best: State | None
+        state = self.state(newest, device)
+        best_state: State | None
         if from_ is not None:
-            best = None
-        elif after == newest:
-            best = state if state.private_bytes > LARGE else state.copy()
+            best_state = None
+        elif best.after == newest:
+            best_state = state if state.private_bytes > LARGE else state.copy()
         else:
-            best = self.state(after, place)
-        return Checkpoint(number, state, best_round, value, best, after, data, from_)
+            best_state = self.state(best.after, device)
+        return Checkpoint(number, state, best, best_state, data, from_)
 
-    def state(self, after: int, place: str) -> State:
-        """The state that was stored after so many rounds."""
+    def state(self, after: int, device: str) -> State:
+        """The state that was stored after this number of rounds."""
         path = self.model / _state(after)
         if not path.is_file():
             raise UserError(f"{path}: is missing; the run cannot be used, start a new one")
         try:
-            return State.of(tensors.read(path), place)
+            return State.of(tensors.read(path), device)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(f"{path}: is truncated or damaged; the run cannot be used, start a new one") from None
 
     def ranks(self) -> dict[str, Tensor]:
-        """Each evaluated user's rank of the held-out item, by `valid|test sampled|full`."""
+        """Each evaluated user's rank of the held-out item, under the keys `valid|test sampled|full`."""
         try:
             return parse_tensors(read_bytes(self.model / "ranks.safetensors"))
         except (SafetensorError, ValueError):
             raise UserError(f"{self.model / 'ranks.safetensors'}: is damaged; train again") from None
 
     def write_result(self, result: dict[str, Any], ranks: dict[str, Tensor], report: str) -> None:
-        """Close the run: the result last, so that a folder with a result has everything."""
+        """Finish the run. The result is written last, so that a folder with a result is complete."""
         write_atomic(self.model / "ranks.safetensors", format_tensors(ranks))
         write_atomic(self.path / "report.html", report)
         text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
@@ -245,6 +243,6 @@ def _state(after: int) -> str:
 
 
 def _states(point: Checkpoint) -> dict[str, State | None]:
-    """The files of a checkpoint, and what they hold; None where they are there already."""
-    best = {_state(point.best_after if point.best_from is None else point.best_from): point.best}
-    return best if point.best is point.state else best | {_state(point.round): point.state}
+    """The state files of a checkpoint and what they hold; None for a file that the folder already has."""
+    best = {_state(point.best.after if point.best_from is None else point.best_from): point.best_state}
+    return best if point.best_state is point.state else best | {_state(point.round): point.state}

@@ -1,5 +1,5 @@
-"""The processes that share the work of a run. Alone, one process owns all devices and a sum is what it is; those that
-torchrun starts are in `runtimes.distributed`."""
+"""The processes that share the work of a run. A single process owns all devices, and its sums are complete already; the
+processes that torchrun starts are in `runtimes.distributed`."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ T = TypeVar("T")
 
 
 class Group:
-    """The processes of a run. This one is alone: all devices are its own."""
+    """The processes of a run: here a single one, which owns all devices."""
 
     rank, size = 0, 1
 
     @property
     def first(self) -> bool:
-        """Whether this process writes and speaks for the run."""
+        """Whether this process writes the run folder and prints for the run."""
         return self.rank == 0
 
-    def place(self, device: str) -> str:
-        """Where this process computes, if the run asks for `device`."""
-        return device
+    def device(self, asked: str) -> str:
+        """The torch device on which this process computes, if the run asks for `asked`."""
+        return asked
 
     def deal(self, work: Tensor) -> None:
-        """Deal out the devices, whose expected work is given."""
+        """Deal out the devices to the processes. `work` is the expected work of each."""
 
     def mine(self, users: Tensor) -> Tensor:
-        """Those of the users that this process owns."""
+        """The users among these that this process owns."""
         return users
 
     def idle(self, users: Tensor) -> bool:
-        """Whether there is a process that owns none of them."""
+        """Whether some process owns none of these users."""
         return False
 
     def sum(self, values: list[Params], idle: bool = False) -> list[Params]:
-        """Add up over all processes, name by name; where some are idle they may lack names."""
+        """Add up over all processes, name by name. `idle`: some processes may lack some of the names."""
         return values
 
     def collect(self, state: State) -> None:
@@ -49,11 +49,11 @@ class Group:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is refused in one process is refused in all, in the same words."""
+        """If one process refuses something, all processes do, with the same message."""
         yield
 
     def agree(self, value: T) -> T:
-        """What the first process has."""
+        """The value that the first process has."""
         return value
 
 

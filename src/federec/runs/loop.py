@@ -1,4 +1,5 @@
-"""The run loop: rounds, checkpoints on the way, and what came out. Whoever can play rounds is a `Player`."""
+"""The run loop plays rounds, stores checkpoints on the way and writes the result. A `Player` is anything that can play
+rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import resource
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,18 +21,19 @@ from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import protocol as named_protocol
 from federec.federation.state import State
 from federec.methods.base import Notes
-from federec.runs.checkpointing import Keeper
+from federec.runs.best import Best
+from federec.runs.checkpointing import Checkpointing
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
 from federec.runs.group import ALONE, Group
 
 OnRound = Callable[[Line, int], None]
-"""Told each round's record and how many rounds there will be."""
+"""Called with each round's record and the number of rounds of the run."""
 
 
 @dataclass
 class Played:
-    """One round: how it went, and the state from which its model can be had again."""
+    """One round: how it went, and the state from which its model can be recomputed."""
 
     model: State
     valid: Report
@@ -45,7 +47,7 @@ class Played:
 
 @dataclass
 class Review:
-    """The best round, looked at closely."""
+    """The full evaluation of the best round."""
 
     valid: Report
     test: Report
@@ -55,8 +57,17 @@ class Review:
     """Each evaluated user's rank of the held-out item, to compare methods user by user."""
 
 
+class EngineChoice(NamedTuple):
+    """What plays the rounds."""
+
+    used: str
+    """`torch` or `fused`."""
+    reason: str
+    """Why, in one sentence."""
+
+
 class Player(Protocol):
-    """Whatever can play rounds."""
+    """Anything that can play rounds."""
 
     state: State
 
@@ -65,13 +76,15 @@ class Player(Protocol):
 
 
 class Trainer(Player, Protocol):
-    """A method at work on a data set."""
+    """A method that trains on a data set."""
+
+    engine_choice: EngineChoice
 
     def review(self, model: State, round_: int) -> Review:
         """Evaluate the model of a played round in full."""
 
     def scores(self, model: State, round_: int, user: int) -> Tensor:
-        """What a user's device makes of every item, [n_items]."""
+        """The scores that a user's device gives to all items, [n_items]."""
 
 
 def play_rounds(
@@ -84,49 +97,51 @@ def play_rounds(
     on_round: OnRound | None,
     group: Group = ALONE,
 ) -> Checkpoint:
-    """Play the rounds that are left, with checkpoints on the way; `data` is a fingerprint of what they learn from."""
+    """Play the remaining rounds and store checkpoints on the way. `data` is the fingerprint of the training data."""
     rounds, choose = config.rounds or 0, named_protocol(config.protocol).choose
-    kept, stored = folder if group.first else None, point.round if point else 0
-    with Keeper(kept, stored, group.size == 1) as keeper:
-        for number in range(point.round + 1 if point else 1, rounds + 1):
-            keeper.begin()
+    stored = point.round if point else 0
+    with Checkpointing(folder if group.first else None, stored, group.size == 1) as checkpoints:
+        for number in range(stored + 1, rounds + 1):
+            checkpoints.begin()
             played = worker.play(number)
-            value = played.valid["sampled"][choose]
-            due = number == rounds or group.agree(keeper.due(worker.state))
-            if point is None or value >= point.best_valid:  # among equals the later round counts
-                alive = played.model is worker.state  # and changes in the next round
-                after = number if alive else number - 1
-                from_ = group.agree(keeper.start_of(played.model, after, number if due and alive else keeper.stored))
-                best = None if from_ is not None else played.model.copy() if alive else played.model
-                point = Checkpoint(number, worker.state, number, value, best, after, data, from_)
-                if best is not None:
-                    group.collect(best)
+            due = number == rounds or group.agree(checkpoints.due(worker.state))
+            alive = played.model is worker.state  # the next round will change it
+            before = point.best if point else Best()
+            best = before.considered(number, played.valid["sampled"].get(choose), number if alive else number - 1)
+            if point is None or best is not before:
+                newest = number if due and alive else checkpoints.stored
+                from_ = group.agree(checkpoints.start_of(played.model, best.after, newest))
+                best_state = None
+                if from_ is None:
+                    best_state = played.model.copy() if alive else played.model
+                    group.collect(best_state)
+                point = Checkpoint(number, worker.state, best, best_state, data, from_)
             else:
                 point = replace(point, round=number, state=worker.state)
             line = _line(number, played)
             history.append(line)
             if due:
                 group.collect(worker.state)
-            keeper.end(line, point, due)
+            checkpoints.end(line, point, due)
             if on_round is not None:
                 on_round(line, rounds)
-            if keeper.stopping:
+            if checkpoints.stopping:
                 raise KeyboardInterrupt
     assert point is not None
     return point
 
 
-def bring_back(point: Checkpoint, worker: Trainer, folder: RunFolder, place: str, group: Group = ALONE) -> Checkpoint:
-    """The best round's state, which was too large to keep: played again from the newest one stored before it. The
-    newest state of all is let go; it has done its work."""
+def bring_back(point: Checkpoint, worker: Trainer, folder: RunFolder, device: str, group: Group = ALONE) -> Checkpoint:
+    """The checkpoint with the best round's state, which was too large to keep: it is recomputed from the newest state
+    stored before it. The state after the last round is dropped, since nothing needs it any more."""
     assert point.best_from is not None
-    if point.best_after != point.round:
+    if point.best.after != point.round:
         for kind in (point.state.private, point.state.stores):
-            kind.clear()  # so that there is never more than one in memory
-        worker.state = folder.state(point.best_from, place)
-        for number in range(point.best_from + 1, point.best_after + 1):
+            kind.clear()  # so that memory never holds more than one state
+        worker.state = folder.state(point.best_from, device)
+        for number in range(point.best_from + 1, point.best.after + 1):
             worker.play(number)
-    point = replace(point, state=worker.state, best=worker.state, best_from=None)
+    point = replace(point, state=worker.state, best_state=worker.state, best_from=None)
     group.collect(point.state)
     if group.first:
         folder.save(point)
@@ -149,9 +164,15 @@ def _line(number: int, played: Played) -> Line:
 
 
 def outcome(
-    config: RunConfig, data: dict[str, Any], point: Checkpoint, history: list[Line], review: Review, reviewing: float
+    config: RunConfig,
+    data: dict[str, Any],
+    engine: EngineChoice,
+    point: Checkpoint,
+    history: list[Line],
+    review: Review,
+    reviewing: float,
 ) -> dict[str, Any]:
-    """The contract of result.json; `data` are the facts of what was learned from."""
+    """The contract of result.json. `data` describes the training data, `reviewing` is how long the review took."""
     parts = ("compile", "train", "evaluate")
     compiled, *spent = (sum(line["seconds"].get(part, 0.0) for line in history) for part in parts)
     played = sum(spent)
@@ -162,7 +183,8 @@ def outcome(
         "protocol": config.protocol,
         "seed": config.seed,
         "rounds": len(history),
-        "best_round": point.best_round,
+        "best_round": point.best.round,
+        "engine": engine._asdict(),
         "data": data,
         "valid": review.valid,
         "test": review.test,
@@ -190,6 +212,6 @@ def outcome(
 
 
 def _mean(values: list[float | None]) -> float | None:
-    """None for a method whose devices send nothing because it is not federated."""
+    """None where no device sends anything, because the method is not federated."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

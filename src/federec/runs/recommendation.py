@@ -1,4 +1,4 @@
-"""What is recommended, from what a device makes of every item."""
+"""Recommendations from the scores that a device gives to all items."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Recommendation(NamedTuple):
 def best(
     scores: Tensor, out: Tensor, k: int, label: Callable[[int], int | str], titles: Mapping[str, str]
 ) -> list[Recommendation]:
-    """The k items with the highest scores [n_items], without those that are `out` and those without a score (NaN)."""
+    """The k items with the highest scores [n_items], without the items in `out` and those without a score (NaN)."""
     if k < 1:
         raise UserError(f"k={k}: ask for at least one item")
     scores = torch.where(scores.isnan(), -torch.inf, scores)
     scores[out] = -torch.inf
-    ranked = scores.sort(descending=True, stable=True)  # among equals the item that the data has first
+    ranked = scores.sort(descending=True, stable=True)  # among equals the item that comes first in the data
     pairs = zip(ranked.indices[:k].tolist(), ranked.values[:k].tolist(), strict=True)
     labels = ((label(item), score) for item, score in pairs if score > -torch.inf)
     return [Recommendation(item, score, titles.get(str(item), "")) for item, score in labels]

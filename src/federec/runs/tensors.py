@@ -1,5 +1,5 @@
-"""State files, in the safetensors format. They may be larger than half the memory, so no second copy is ever made: what
-lies in memory is written as it lies, and read to where it stays."""
+"""State files, in the safetensors format. A state may take more than half of the memory, so it is never copied: tensors
+are written directly from memory, and read directly into the arrays that keep them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NAMES = {np.dtype(kind): name for name, kind in _TYPES.items()}
 
 
 def pieces(tensors: Params) -> Iterator[bytes | memoryview]:
-    """The file that holds these tensors, piece by piece: length of the header, header, one tensor after the other."""
+    """The content of a file with these tensors, in pieces: length of the header, header, one tensor after the other."""
     arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
-    ordered = sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0]))  # so that all lie aligned
+    ordered = sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0]))  # so that all are aligned
     header, end = {}, 0
     for name, array in ordered:
         begin, end = end, end + array.nbytes
@@ -35,7 +35,7 @@ def pieces(tensors: Params) -> Iterator[bytes | memoryview]:
 
 
 def read(path: Path) -> dict[str, NDArray[Any]]:
-    """The tensors of a file, each in room of its own. ValueError, KeyError or TypeError where it is damaged."""
+    """The tensors of a file, each in an array of its own. A damaged file raises ValueError, KeyError or TypeError."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -44,11 +44,11 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
                 raise ValueError("the header is cut off")
             header = json.loads(file.read(start - 8))
             arrays = {}
-            for name, facts in header.items():
-                (begin, end), kind = facts["data_offsets"], np.dtype(_TYPES[facts["dtype"]])
-                if start + end > size or end - begin != math.prod(facts["shape"]) * kind.itemsize:
+            for name, entry in header.items():
+                (begin, end), kind = entry["data_offsets"], np.dtype(_TYPES[entry["dtype"]])
+                if start + end > size or end - begin != math.prod(entry["shape"]) * kind.itemsize:
                     raise ValueError(f"{name} is cut off")
-                shape = tuple(facts["shape"])
+                shape = tuple(entry["shape"])
                 arrays[name] = mapped(shape, kind) if too_large(shape, kind) else np.empty(shape, kind)
                 file.seek(start + begin)
                 file.readinto(arrays[name].reshape(-1).view(np.uint8))  # type: ignore[arg-type]

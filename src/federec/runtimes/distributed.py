@@ -1,14 +1,14 @@
-"""Scale-out: the devices of a run dealt out to several processes, started by torchrun.
+"""Scale-out: the devices of a run are dealt out to several processes, which torchrun starts.
 
     torchrun --nproc-per-node 2 -m federec train ...
 
-Every process has all data and plays the server; it owns a share of the devices, about equal in work, and no private
-parameter of another's. A round is played by each for its own devices, and one all-reduce adds up all that the server
-needs: updates, bytes, losses, the ranks of those who ranked with rows tuned in the round. Ranks made with the server's
-new rows follow in a second, small one. The first process writes the run folder; private parameters come to it for a
-checkpoint alone.
+Every process has all data and plays the server. It owns a part of the devices, about equal in work, and holds no
+private parameters of the others. Each process plays a round for its own devices, and one all-reduce adds up all that
+the server needs: updates, bytes, losses, and the ranks of users who ranked with rows tuned in the round. Ranks made
+with the server's new rows follow in a second, small all-reduce. The first process writes the run folder; private
+parameters are sent to it only for a checkpoint.
 
-Sums travel as 32-bit floats: what is counted is exact up to 2^24, the rest to about seven digits.
+Sums travel as 32-bit floats: counts are exact up to 2^24, other values to about seven digits.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from federec.federation.state import State
 from federec.runs.group import ALONE, Group
 
 PATIENCE = timedelta(minutes=5)
-"""A process that does not answer for so long is lost."""
+"""A process that does not answer for this long is lost."""
 
 _CPU = torch.device("cpu")
 
 T = TypeVar("T")
-Facts = dict[str, tuple[tuple[int, ...], torch.dtype]]
+Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
 """Shapes and types of named tensors."""
 
 
@@ -46,29 +46,29 @@ class Lost(UserError):
 
 
 class Ranks(Group):
-    """A process among others, as torchrun has numbered them."""
+    """One of several processes, numbered by torchrun."""
 
     def __init__(self) -> None:
         self.rank, self.size, self.local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         self.owner = torch.zeros(0, dtype=torch.int64)
 
-    def place(self, device: str) -> str:
-        if device == "cpu":
-            return device
-        if device != "cuda":
-            raise UserError(f"--device {device} is one GPU for all processes; say --device cuda, each takes its own")
+    def device(self, asked: str) -> str:
+        if asked == "cpu":
+            return asked
+        if asked != "cuda":
+            raise UserError(f"--device {asked} is one GPU for all processes; with --device cuda each takes its own")
         if self.local >= torch.cuda.device_count():
             raise UserError("there are more processes than GPUs; lower torchrun's --nproc-per-node")
         torch.cuda.set_device(self.local)
         return f"cuda:{self.local}"
 
     def deal(self, work: Tensor) -> None:
-        # Heaviest first, to and fro: sums of work stay within one device of each other.
+        # The heaviest first, to ranks 0, 1, ..., then back: the processes' work differs by at most one device.
         order = work.argsort(descending=True, stable=True)
-        place = torch.arange(len(work), device=work.device)
-        seat = place % self.size
+        position = torch.arange(len(work), device=work.device)
+        rank = position % self.size
         self.owner = torch.empty_like(order)
-        self.owner[order] = torch.where(place // self.size % 2 == 0, seat, self.size - 1 - seat)
+        self.owner[order] = torch.where(position // self.size % 2 == 0, rank, self.size - 1 - rank)
 
     def mine(self, users: Tensor) -> Tensor:
         return users[self.owner[users] == self.rank]
@@ -77,11 +77,11 @@ class Ranks(Group):
         return int(torch.bincount(self.owner[users], minlength=self.size).min()) == 0
 
     def sum(self, values: list[Params], idle: bool = False) -> list[Params]:
-        place = self.owner.device
+        device = self.owner.device
         if idle:
-            values = _completed(values, self.size, place)
+            values = _completed(values, self.size, device)
         tensors = [tensor for named in values for _, tensor in sorted(named.items())]
-        flat = torch.cat([tensor.to(place, torch.float32).flatten() for tensor in tensors])
+        flat = torch.cat([tensor.to(device, torch.float32).flatten() for tensor in tensors])
         with _watched():
             dist.all_reduce(flat)
         parts = iter(flat.split([tensor.numel() for tensor in tensors]))
@@ -118,22 +118,22 @@ class Ranks(Group):
 
 @contextmanager
 def joined() -> Iterator[Group]:
-    """The group that this process belongs to: torchrun's, or itself alone. What is refused, the first process says."""
+    """The group of this process: torchrun's, or only itself. The first process prints why something is refused."""
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"} <= os.environ.keys():
         yield ALONE
         return
     group = Ranks()
-    signal.signal(signal.SIGTERM, _told_to_stop)  # torchrun ends all where one has ended
+    signal.signal(signal.SIGTERM, _told_to_stop)  # torchrun stops all processes when one has ended
     with _watched():
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
     try:
         yield group
     except UserError as error:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # let all have their say, though torchrun will tell them to stop
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that torchrun does not stop the others before they are done
         if group.first or isinstance(error, Lost):
             raise
         sys.exit(2)
-    dist.destroy_process_group()  # only where all went well: there is no orderly end with one that is lost
+    dist.destroy_process_group()  # only after a success: with a lost process there is no orderly end
 
 
 def _told_to_stop(*_: Any) -> NoReturn:
@@ -142,48 +142,48 @@ def _told_to_stop(*_: Any) -> NoReturn:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """A process that is gone, or silent for too long, is said to be lost."""
+    """Report a process that is gone, or silent for too long, as lost."""
     try:
         yield
     except RuntimeError as error:
-        reason = re.sub(r"^\[\S*\] ", "", str(error)).partition(". ")[0]  # gloo begins with a line of its source
+        reason = re.sub(r"^\[\S*\] ", "", str(error)).partition(". ")[0]  # gloo begins with a line of its source code
         raise Lost(f"another process of this run is lost ({reason.splitlines()[0][:160]})") from None
 
 
-def _completed(values: list[Params], size: int, place: torch.device) -> list[Params]:
-    """With zeros for what only other processes have."""
-    everyone: list[list[Facts]] = [[]] * size
+def _completed(values: list[Params], size: int, device: torch.device) -> list[Params]:
+    """The values, with zeros for names that only other processes have."""
+    everyone: list[list[Shapes]] = [[]] * size
     with _watched():
-        dist.all_gather_object(everyone, [_facts(named) for named in values])
+        dist.all_gather_object(everyone, [_shapes(named) for named in values])
     completed = []
     for named, same in zip(values, zip(*everyone, strict=True), strict=True):
-        known = {name: fact for facts in same for name, fact in facts.items()}
-        completed.append(_zeros(known, place) | named)
+        known = {name: shape for shapes in same for name, shape in shapes.items()}
+        completed.append(_zeros(known, device) | named)
     return completed
 
 
 def _send(values: Params) -> None:
-    """To the first process."""
+    """Send to the first process."""
     with _watched():
-        dist.send_object_list([_facts(values)], 0, device=_CPU)
+        dist.send_object_list([_shapes(values)], 0, device=_CPU)
         for tensor in values.values():
             dist.send(tensor.to(_CPU).contiguous(), 0)
 
 
 def _receive(rank: int) -> Params:
-    """What a process sends."""
-    facts: list[Facts] = [{}]
+    """Receive what process `rank` sends."""
+    shapes: list[Shapes] = [{}]
     with _watched():
-        dist.recv_object_list(facts, rank, device=_CPU)
-        values = _zeros(facts[0], _CPU)
+        dist.recv_object_list(shapes, rank, device=_CPU)
+        values = _zeros(shapes[0], _CPU)
         for tensor in values.values():
             dist.recv(tensor, rank)
     return values
 
 
-def _facts(values: Params) -> Facts:
+def _shapes(values: Params) -> Shapes:
     return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in values.items()}
 
 
-def _zeros(facts: Facts, place: torch.device) -> Params:
-    return {name: torch.zeros(shape, dtype=kind, device=place) for name, (shape, kind) in facts.items()}
+def _zeros(shapes: Shapes, device: torch.device) -> Params:
+    return {name: torch.zeros(shape, dtype=kind, device=device) for name, (shape, kind) in shapes.items()}

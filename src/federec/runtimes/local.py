@@ -56,7 +56,7 @@ def run(
     """A new run from its configuration."""
     with group.together():
         split = leave_one_out(data, config.seed)
-        worker = make_trainer(config, split, _place(config, group), group)
+        worker = make_trainer(config, config.build(), split, _place(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)
     return _loop(config, split, worker, folder, None, [], on_round, group)
@@ -78,7 +78,7 @@ def resume(
         point = folder.checkpoint(place)
         history = folder.lines(point.round if point else 0)
         split = leave_one_out(data_of(config, point, data), config.seed)
-        worker = make_trainer(config, split, place, group)
+        worker = make_trainer(config, config.build(), split, place, group)
         if point is not None:
             worker.state = point.state
     if group.first:  # now that all have read it
@@ -90,7 +90,7 @@ def _place(config: RunConfig, group: Group) -> str:
     """The device to train on, which must be there."""
     if not usable(config.device):
         raise UserError(f"no GPU '{config.device}' is usable here; leave out --device, or see `federec doctor`")
-    return group.place(config.device)
+    return group.device(config.device)
 
 
 def _loop(
@@ -105,12 +105,12 @@ def _loop(
 ) -> Run:
     """Rounds from where `point` stands to the end, and what came out."""
     point = play_rounds(config, fingerprint(split.data), worker, folder, point, history, on_round, group)
-    if point.best is None:
+    if point.best_state is None:
         assert folder is not None
-        point = bring_back(point, worker, folder, group.place(config.device), group)
-    assert point.best is not None
+        point = bring_back(point, worker, folder, group.device(config.device), group)
+    assert point.best_state is not None
     began = time.perf_counter()
-    review = worker.review(point.best, point.best_round)
+    review = worker.review(point.best_state, point.best.round)
     reviewing, data = time.perf_counter() - began, split.data
     facts = {
         "name": data.name,
@@ -121,7 +121,7 @@ def _loop(
         "merged_duplicates": max(0, data.merged),  # data made in memory may not know
         "sha256": data.sha256 or point.data,
     }
-    result = outcome(config, facts, point, history, review, reviewing)
+    result = outcome(config, facts, worker.engine_choice, point, history, review, reviewing)
     if folder is not None and group.first:
         folder.write_result(result, review.ranks, html_report(result, history))
     return Run(config, result, history, point, split.data, review.ranks)

@@ -55,13 +55,13 @@ class Run:
 
     @cached_property
     def _trainer(self) -> Trainer:
-        return make_trainer(self.config, self._split, place_to_ask(self.config))
+        return make_trainer(self.config, self.config.build(), self._split, place_to_ask(self.config))
 
     def recommend(self, user: int | str, k: int = 10) -> list[Recommendation]:
         """The k best items the user has not touched, as the user's own device ranks them."""
         code = self.data.user_code(user)
-        assert self.point.best is not None
-        scores = self._trainer.scores(self.point.best, self.point.best_round, code).cpu()
+        assert self.point.best_state is not None
+        scores = self._trainer.scores(self.point.best_state, self.point.best.round, code).cpu()
         known = torch.from_numpy(self.data.items[self.data.users == code]).long()
         return best(scores, known, k, self.data.item_label, self.data.titles)
 

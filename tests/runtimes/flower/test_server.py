@@ -42,6 +42,23 @@ def test_a_federation_learns_what_a_local_run_learns(federation, random_split, t
     assert_same(federated.run, tmp_path / "local")
 
 
+def test_the_earliest_of_equal_rounds_counts_whatever_the_last_bits_say(federation, random_split, answer):
+    """The order in which devices answer changes the last bits of a metric."""
+
+    def twist(node, message, reply):
+        if message.metadata.message_type != "train":
+            return reply
+        old = Reply.read(reply.content)
+        users = old.sums["valid sampled hr@10"][1]
+        sums = old.sums | {"valid sampled hr@10": (0.5 * users * (1 + old.round * 1e-15), users)}
+        return answer(message, replace(old, sums=sums))
+
+    federated = federation(random_split().data, settings=small("pfedrec"), twist=twist)
+    assert federated.serve()["best_round"] == 1
+    values = [json.loads(line)["valid"]["hr@10"] for line in (federated.run / "rounds.jsonl").read_text().splitlines()]
+    assert values == sorted(values) and len(set(values)) == 3
+
+
 @pytest.mark.parametrize("how", [{"rows": "all"}, {"rows": "decoys", "decoys": 12}])
 def test_hiding_rows_changes_nothing_but_bytes(federation, random_split, tmp_path, how):
     data = random_split(users=6, items=400, least=3, most=6).data

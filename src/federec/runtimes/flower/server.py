@@ -21,6 +21,7 @@ from torch import Tensor
 from federec.cohort.layers import Params
 from federec.errors import UserError
 from federec.evaluation.metrics import Metrics, rank_metrics
+from federec.evaluation.protocols import protocol
 from federec.federation.round import Learned, select, settle
 from federec.federation.state import State
 from federec.federation.update import Channel, Mean, Update
@@ -33,15 +34,17 @@ from federec.network.messages import Kind, Order, Reply
 from federec.network.parameters import Seen
 from federec.network.settings import CATALOGUE, EVENTS, FILE, FederationSettings, check_method
 from federec.reporting.report import html_report
+from federec.runs.best import Best
 from federec.runs.config import RunConfig
 from federec.runs.folder import Line, RunFolder
-from federec.runs.loop import Played, Review, outcome, play_rounds
+from federec.runs.loop import EngineChoice, Played, Review, outcome, play_rounds
 
 app = ServerApp()
 
 TRIES = 3
 """How often a round is played before the server gives up."""
 _ALL = torch.zeros(0, dtype=torch.int64)
+ENGINE = EngineChoice("torch", "the devices of a federation learn in torch")
 
 
 @app.main()
@@ -70,7 +73,7 @@ def serve(grid: Grid, path: Path, events: Events) -> None:
     folder.sweep(history, point)
     server = Server(grid, path, config, settings, events)
     if point is not None:
-        server.state, server.keep, server.best = point.state, point.best_after, point.best_valid
+        server.state, server.best = point.state, point.best
     port = None if settings.metrics_port is None else events.serve(settings.metrics_host, settings.metrics_port)
     events.say("start", pid=os.getpid(), run=settings.run, round=len(history) + 1, rounds=config.rounds, metrics=port)
 
@@ -84,10 +87,10 @@ def serve(grid: Grid, path: Path, events: Events) -> None:
         events.say("round", round=line["round"], rounds=rounds, **shown)
 
     point = play_rounds(config, settings.run, server, folder, point, history, on_round)
-    assert point.best is not None  # a server has nothing private, and so nothing large
+    assert point.best_state is not None  # a server has nothing private, and so nothing large
     began = time.perf_counter()
-    review = server.review(point.best, point.best_round)
-    result = outcome(config, server.facts, point, history, review, time.perf_counter() - began)
+    review = server.review(point.best_state, point.best.round)
+    result = outcome(config, server.facts, ENGINE, point, history, review, time.perf_counter() - began)
     folder.write_result(result, review.ranks, html_report(result, history))
     events.say("finished", rounds=len(history))
 
@@ -113,7 +116,8 @@ class Server:
         self.method: DeviceMethod = check_method(config, settings)
         self.catalogue = Catalogue.read(path / CATALOGUE)
         self.state = State.start(self.method, settings.sizes[0], 0, config.seed)
-        self.keep, self.best = 0, float("-inf")
+        self.best = Best()
+        self.choose = protocol(config.protocol).choose
         self.nodes: dict[int, Node] = {}
         self.facts: dict[str, str | int] = {}
         """What devices told of their data, for the result."""
@@ -133,8 +137,8 @@ class Server:
             orders = {node: self.order("evaluate", round_, self.nodes[node], round_) for node in asked}
             replies, _ = self.ask(orders)
         valid, test = ({"sampled": mean_metrics(replies, f"{part} sampled")} for part in ("valid", "test"))
-        if valid["sampled"]["hr@10"] >= self.best:
-            self.best, self.keep = valid["sampled"]["hr@10"], round_ if start is None else round_ - 1
+        value, after = valid["sampled"][self.choose], round_ if start is None else round_ - 1
+        self.best = self.best.considered(round_, value, after)  # as the run loop does, for what devices must keep
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
         up, down = ((self.exchange.bytes[way] - before[way]) / users for way in ("up", "down"))
         return Played(start or self.state, valid, test, report.loss, up, down, seconds, report.notes)
@@ -143,7 +147,7 @@ class Server:
         """The updates of enough devices, and who was asked for them."""
         for again in range(TRIES):
             chosen = self.chosen(self.gather(round_, everyone=again > 0), round_)
-            orders = {node: self.order("train", round_, self.nodes[node], self.keep) for node in chosen}
+            orders = {node: self.order("train", round_, self.nodes[node], self.best.after) for node in chosen}
             replies, answered = self.ask(orders)
             self.events.add("federec_updates_total", answered)
             if answered >= self.settings.minimum:
@@ -158,7 +162,7 @@ class Server:
         """The best round: whoever is there ranks against all items."""
         seen = self.shared(model.shared, _ALL)
         nodes = self.gather(round_, everyone=True)
-        orders = {node: self.order("evaluate", round_, self.nodes[node], self.keep, True, seen) for node in nodes}
+        orders = {node: self.order("evaluate", round_, self.nodes[node], self.best.after, True, seen) for node in nodes}
         replies, _ = self.ask(orders)
         told = [reply.sums.get("interactions", (0.0, 0)) for reply in replies]
         self.facts = {

@@ -1,0 +1,161 @@
+"""What plays the rounds of a simulation and scores for its devices: cohorts stacked in torch, or a fused kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from federec.cohort.cohort import Cohort
+from federec.cohort.draw import Devices
+from federec.evaluation.evaluator import Score
+from federec.federation.engine import fused_round, fused_scores, neighbours, warm_up
+from federec.federation.round import RoundReport, Sum, play
+from federec.federation.scoring import Neighbour, score_global, score_own
+from federec.federation.state import State
+from federec.methods.base import DeviceMethod
+
+
+class Ranking(Protocol):
+    """Takes the scores of a few users at a time."""
+
+    def add(self, users: Tensor, score: Score) -> None:
+        """Ask for scores of these users and rank by them."""
+
+
+class Engine(Protocol):
+    """Plays the rounds of one method on one set of devices."""
+
+    few: int
+    """Users to score at a time on a few items each."""
+    full: int
+    """Users to score at a time on all items."""
+
+    def warm_up(self, state: State) -> float:
+        """Get ready for the first round; the seconds that this took, 0 where nothing had to be done."""
+
+    def play(
+        self,
+        state: State,
+        users: Tensor,
+        round_: int,
+        own: Sequence[Ranking],
+        sum_: Sum,
+        other: Ranking | None = None,
+    ) -> tuple[RoundReport, float]:
+        """Play a round of these users in place. Rank each with the rows that it tuned in the round (`own`), and with
+        those that its neighbour tuned (`other`). Also returns the seconds spent on ranking, where they are known."""
+
+    def score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
+        """Scores [C, K] of items [C, K] with the server's rows."""
+
+
+class Stacked:
+    """Cohorts of devices stacked in torch: plays every method."""
+
+    def __init__(self, method: DeviceMethod, devices: Devices, seed: int) -> None:
+        self.method, self.devices, self.seed = method, devices, seed
+        self.few, self.full = (256, 32) if _on_cpu(devices) else (1 << 12, 256)
+
+    def warm_up(self, state: State) -> float:
+        return 0.0
+
+    def play(
+        self,
+        state: State,
+        users: Tensor,
+        round_: int,
+        own: Sequence[Ranking],
+        sum_: Sum,
+        other: Ranking | None = None,
+    ) -> tuple[RoundReport, float]:
+        neighbour, ranking = Neighbour(), 0.0
+
+        def observe(cohort: Cohort) -> None:
+            nonlocal ranking
+            now = time.perf_counter()
+            for ranks in own:
+                ranks.add(cohort.users, partial(score_own, self.method, cohort, state))
+            if other is not None:
+                other.add(cohort.users, partial(neighbour.score, self.method, cohort, state))
+            ranking += time.perf_counter() - now
+
+        report = play(self.method, state, self.devices, users, self.seed, round_, observe, sum_=sum_)
+        return report, ranking
+
+    def score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
+        return score_global(self.method, state, users, items, self.devices)
+
+
+class Fused:
+    """A kernel that trains one device after the other and scores as it goes, so that ranking has no time of its own."""
+
+    def __init__(self, method: DeviceMethod, devices: Devices, seed: int, evaluated: Tensor) -> None:
+        """`evaluated`: for each device, whether it is ranked."""
+        self.method, self.devices, self.seed, self.evaluated = method, devices, seed, evaluated
+        self.few, self.full = (1 << 11, 32) if _on_cpu(devices) else (1 << 14, 256)
+        self.warm = False
+
+    def warm_up(self, state: State) -> float:
+        if self.warm:
+            return 0.0
+        began = time.perf_counter()
+        warm_up(self.method, state, self.devices)
+        self.warm = True
+        return time.perf_counter() - began
+
+    def play(
+        self,
+        state: State,
+        users: Tensor,
+        round_: int,
+        own: Sequence[Ranking],
+        sum_: Sum,
+        other: Ranking | None = None,
+    ) -> tuple[RoundReport, float]:
+        before = state.copy() if other is not None else None
+        playing = fused_round(self.method, state, self.devices, self.seed, round_)
+        ranked = self.evaluated[users] if own else torch.zeros_like(users, dtype=torch.bool)
+        asked, others = users[ranked], users[~ranked]
+        several = len(own) > 1
+        with nullcontext() if several else _one_torch_thread():
+            for some in asked.split(self.full if several else self.few):
+                score: Score = partial(playing.play, some)
+                if several:  # a user learns only once, so the rankings share the scores of all items
+                    items = torch.arange(self.devices.n_items, device=users.device)
+                    score = partial(score(items.expand(len(some), -1)).gather, 1)
+                for ranks in own:
+                    ranks.add(some, score)
+            if len(others) or not len(asked):  # call the kernel once even without users: `finish` needs its record
+                playing.play(others, others.new_zeros(len(others), 0))
+        report = playing.finish(sum_)
+        if before is not None and other is not None:
+            # The round is played twice: a neighbour's rows are judged by the weights that a device ends with.
+            again = neighbours(self.method, before, state, self.devices, asked, self.seed, round_, self.few)
+            for some, score in again:
+                other.add(some, score)
+        return report, 0.0
+
+    def score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
+        return fused_scores(self.method, state, self.devices, users, items)
+
+
+def _on_cpu(devices: Devices) -> bool:
+    """A CPU wants little memory, a GPU few launches."""
+    return devices.ptr.device.type == "cpu"
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Torch's other threads would spin for some milliseconds after each operation, on cores that kernels use."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
