@@ -15,8 +15,9 @@ from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
 from federec.evaluation.evaluator import Score
 from federec.federation.engine import fused_round, fused_scores, neighbours, warm_up
-from federec.federation.round import RoundReport, Sum, play
+from federec.federation.round import play
 from federec.federation.scoring import Neighbour, score_global, score_own
+from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 
