@@ -34,10 +34,10 @@ import torch
 from page import bars, put, table
 
 from federec.network.catalogue import Catalogue
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
 from federec.network.messages import Order
-from federec.network.parameters import Seen
+from federec.network.parameters import Payload
 from federec.network.settings import EVENTS, FederationSettings, prepare
 from federec.runs.config import RunConfig
 from federec.runtimes.flower import client
@@ -159,14 +159,14 @@ def alone(home: Path) -> tuple[float, float]:
         learning.append(time.process_time() - began)
         return learned
 
-    with closing(DeviceStore.open(folder, key)) as store:
+    with closing(DeviceFolder.open(folder, key)) as store:
         items = torch.randn(len(store.catalogue), 32)
-    seen = Seen(torch.arange(len(items)), {"items": items})
+    seen = Payload(torch.arange(len(items)), {"items": items})
     with patch.object(client, "learn", timed):
         for round_ in range(1, ROUNDS + 1):
             order = Order("train", "alone", round_, config, {}, [len(items)], seen=seen).pack()
             began = time.process_time()
-            with closing(DeviceStore.open(folder, key)) as store:
+            with closing(DeviceFolder.open(folder, key)) as store:
                 client.Work(Order.read(order), store).train().pack()
             whole.append(time.process_time() - began)
     return median(whole), median(learning)

@@ -11,7 +11,7 @@ pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
 from federec.federation.update import Update
 from federec.network.channel import ChannelSettings, clipped, noisy, rows_to_ask
-from federec.network.parameters import Seen
+from federec.network.parameters import Payload
 
 SECRET = bytes(range(16))
 
@@ -43,7 +43,7 @@ def test_nothing_is_clipped_unless_asked_for():
 
 
 def seen(size=100_000):
-    return Seen(torch.arange(size), {"items": torch.zeros(size, 2)}, {"net": torch.zeros(500)})
+    return Payload(torch.arange(size), {"items": torch.zeros(size, 2)}, {"net": torch.zeros(500)})
 
 
 @pytest.mark.parametrize(("kind", "deviation"), [("laplace", math.sqrt(2) * 0.3), ("gaussian", 0.3)])

@@ -15,10 +15,10 @@ from typer import Argument, Option
 from federec.errors import UserError
 
 if TYPE_CHECKING:
-    from federec.network.device_folder import DeviceStore
+    from federec.network.device_folder import DeviceFolder
     from federec.network.keys import Key
 
-    Make = Callable[[Path, Key], DeviceStore]
+    Make = Callable[[Path, Key], DeviceFolder]
 
 app = typer.Typer(
     help="A device: keep interactions in an encrypted folder, recommend offline, forget.",
@@ -189,10 +189,10 @@ def _erase(folder: Path, yes: bool) -> None:
 
 
 @contextmanager
-def _opened(folder: Path, key: Path | None) -> Iterator[DeviceStore]:
-    from federec.network.device_folder import DeviceStore
+def _opened(folder: Path, key: Path | None) -> Iterator[DeviceFolder]:
+    from federec.network.device_folder import DeviceFolder
 
-    store = DeviceStore.open(folder, find_key(folder, key))
+    store = DeviceFolder.open(folder, find_key(folder, key))
     try:
         yield store
     finally:
@@ -215,17 +215,17 @@ def find_key(folder: Path, given: Path | None) -> Key:
 
 def _from_catalogue(path: Path, users: list[str]) -> Make:
     from federec.network.catalogue import Catalogue
-    from federec.network.device_folder import DeviceStore
+    from federec.network.device_folder import DeviceFolder
 
-    return partial(DeviceStore.create, catalogue=Catalogue.read(path), users=users)
+    return partial(DeviceFolder.create, catalogue=Catalogue.read(path), users=users)
 
 
 def _from_data(name: str, users: str | None) -> Make:
     from federec.data.sets import load
-    from federec.network.device_folder import DeviceStore
+    from federec.network.device_folder import DeviceFolder
 
     data = load(name)
-    return partial(DeviceStore.share, data=data, codes=_numbers(users or f"0-{data.n_users - 1}", data.n_users))
+    return partial(DeviceFolder.share, data=data, codes=_numbers(users or f"0-{data.n_users - 1}", data.n_users))
 
 
 def _make_key(file: Path | None, passphrase: bool, keyring: bool) -> tuple[Key, bool]:
@@ -256,7 +256,7 @@ def _locked(folder: Path) -> str:
     return f"locked with a {places[found.kind]}"
 
 
-def _named(store: DeviceStore, item: str) -> str:
+def _named(store: DeviceFolder, item: str) -> str:
     title = store.catalogue.titles.get(item)
     return f"'{item}' ({title})" if title else f"'{item}'"
 

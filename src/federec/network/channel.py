@@ -18,7 +18,7 @@ from federec import streams
 from federec.errors import UserError
 from federec.federation.update import Update
 from federec.methods.base import DeviceMethod, Settings
-from federec.network.parameters import Seen
+from federec.network.parameters import Payload
 
 
 class ChannelSettings(Settings):
@@ -79,7 +79,7 @@ def clipped(update: Update, most: float | None) -> Update:
     )
 
 
-def noisy(update: Seen, channel: ChannelSettings, secret: bytes, run: str, round_: int) -> Seen:
+def noisy(update: Payload, channel: ChannelSettings, secret: bytes, run: str, round_: int) -> Payload:
     """With noise on every value."""
     if channel.noise == "none" or not channel.scale:
         return update
@@ -96,7 +96,7 @@ def noisy(update: Seen, channel: ChannelSettings, secret: bytes, run: str, round
         return value + channel.scale * noise.view_as(value)
 
     rows = {name: with_noise(value) for name, value in update.rows.items()}
-    return Seen(update.ids, rows, {name: with_noise(value) for name, value in update.layers.items()})
+    return Payload(update.ids, rows, {name: with_noise(value) for name, value in update.layers.items()})
 
 
 def _laplace(random: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from federec.network.vault import Lock, Vault, lock_of
 if TYPE_CHECKING:  # torch takes a second to load, and only learning and recommending need it
     from federec.cohort.draw import Devices
     from federec.federation.state import State
-    from federec.network.parameters import Seen
+    from federec.network.parameters import Payload
     from federec.runs.config import RunConfig
 
 FILE = "device.db"
@@ -64,7 +64,7 @@ class Head:
         return self.round if round_ > self.round else self.before
 
 
-class DeviceStore:
+class DeviceFolder:
     """An open device folder."""
 
     def __init__(self, path: Path, key: Key) -> None:
@@ -80,20 +80,20 @@ class DeviceStore:
         self._read: list[int] = []
 
     @staticmethod
-    def open(path: Path, key: Key) -> DeviceStore:
+    def open(path: Path, key: Key) -> DeviceFolder:
         """The device folder at `path`."""
-        return DeviceStore(path, key)
+        return DeviceFolder(path, key)
 
     @staticmethod
     def create(
         path: Path, key: Key, catalogue: Catalogue, users: Sequence[str], slots: Sequence[int] | None = None
-    ) -> DeviceStore:
+    ) -> DeviceFolder:
         """A new folder. `slots` are the users' numbers in the federation; random ones if not given."""
         slots = [secrets.randbelow(2**31) for _ in users] if slots is None else slots
         return _create(path, key, catalogue, list(zip(users, slots, strict=True)), [History.empty()] * len(users))
 
     @staticmethod
-    def share(path: Path, key: Key, data: Interactions, codes: Sequence[int]) -> DeviceStore:
+    def share(path: Path, key: Key, data: Interactions, codes: Sequence[int]) -> DeviceFolder:
         """A new folder that hosts some users of a data set, under the numbers that they have in it."""
         order = np.argsort(data.users, kind="stable")
         ptr = np.searchsorted(data.users[order], np.arange(data.n_users + 1))
@@ -227,7 +227,7 @@ class DeviceStore:
         run: str,
         round_: int,
         state: State,
-        seen: Seen,
+        seen: Payload,
         config: RunConfig,
         sizes: Sequence[int] = (),
         keep: int = 0,
@@ -261,14 +261,14 @@ class DeviceStore:
         rounds = {int(name.split()[2]) for name in self._vault.names("state ")}
         return max((number for number in rounds if number <= round_), default=0)
 
-    def seen(self) -> Seen:
+    def seen(self) -> Payload:
         """Shared parameters as they last reached the device."""
         from safetensors.torch import load as load_tensors
 
-        from federec.network.parameters import Seen
+        from federec.network.parameters import Payload
 
         value = self._vault.get("seen")
-        return Seen.nothing() if value is None else Seen.parse(load_tensors(value))
+        return Payload.nothing() if value is None else Payload.parse(load_tensors(value))
 
     def _forgets(self) -> list[int]:
         return [self.history(user).forgets for user in range(len(self.users))]
@@ -301,7 +301,7 @@ def erase(path: Path) -> None:
 
 def _create(
     path: Path, key: Key, catalogue: Catalogue, users: list[tuple[str, int]], histories: list[History]
-) -> DeviceStore:
+) -> DeviceFolder:
     """Made aside, and put in its place when it is whole."""
     check_free(path)
     if len(dict(users)) < len(users) or len({slot for _, slot in users}) < len(users):
@@ -323,4 +323,4 @@ def _create(
         raise cannot_write(path, error) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return DeviceStore(path, key)
+    return DeviceFolder(path, key)

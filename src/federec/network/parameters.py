@@ -46,7 +46,7 @@ def put(state: State, user: int, taken: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Payload:
     """Shared parameters as they reached a device: the rows of some items, and layers whole."""
 
     ids: Tensor
@@ -56,20 +56,20 @@ class Seen:
     layers: Params = field(default_factory=dict)
 
     @staticmethod
-    def nothing() -> Seen:
-        return Seen(torch.zeros(0, dtype=torch.int64), {})
+    def nothing() -> Payload:
+        return Payload(torch.zeros(0, dtype=torch.int64), {})
 
-    def merged(self, newer: Seen) -> Seen:
+    def merged(self, newer: Payload) -> Payload:
         """With newer rows in place of older ones."""
         if not len(self.ids) or not newer.rows:
-            return newer if not len(self.ids) else Seen(self.ids, self.rows, newer.layers)
+            return newer if not len(self.ids) else Payload(self.ids, self.rows, newer.layers)
         ids = torch.cat([self.ids, newer.ids]).unique()
         rows = {}
         for name, new in newer.rows.items():
             rows[name] = new.new_zeros(len(ids), new.shape[1])
             rows[name][look_up(ids, self.ids)] = self.rows[name]
             rows[name][look_up(ids, newer.ids)] = new
-        return Seen(ids, rows, newer.layers)
+        return Payload(ids, rows, newer.layers)
 
     def shared(self, n_items: int) -> Params:
         """Whole tables; rows never seen are zero."""
@@ -85,10 +85,10 @@ class Seen:
         return {"ids": self.ids} | rows | {f"layers:{name}": value.contiguous() for name, value in self.layers.items()}
 
     @staticmethod
-    def parse(tensors: Params) -> Seen:
+    def parse(tensors: Params) -> Payload:
         """From its `tensors`, whatever else is among them."""
         rows, layers = (
             {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
             for kind in ("rows:", "layers:")
         )
-        return Seen(tensors["ids"], rows, layers)
+        return Payload(tensors["ids"], rows, layers)

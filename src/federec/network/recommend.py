@@ -10,20 +10,20 @@ from federec.evaluation.protocols import protocol
 from federec.federation.round import cohorts, keep_private
 from federec.federation.scoring import score_global, score_own
 from federec.methods.base import DeviceMethod
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder
 from federec.network.parameters import start
 from federec.runs.config import RunConfig
 from federec.runs.recommendation import Recommendation, best
 
 
-def recommend(store: DeviceStore, user: int, k: int = 10) -> list[Recommendation]:
+def recommend(store: DeviceFolder, user: int, k: int = 10) -> list[Recommendation]:
     """The k best items that a user does not have, among those whose shared rows the device has seen."""
     scores, catalogue = scored(store, user), store.catalogue
     known = torch.from_numpy(store.history(user).items).long()
     return best(scores, known, k, catalogue.labels.__getitem__, catalogue.titles)
 
 
-def scored(store: DeviceStore, user: int) -> Tensor:
+def scored(store: DeviceFolder, user: int) -> Tensor:
     """What a user's device makes of every item; NaN of one that it has never seen. A method that ranks with rows tuned
     in a round plays the newest one again."""
     head = store.head

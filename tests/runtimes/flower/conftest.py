@@ -14,7 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from federec.data.interactions import Interactions
 from federec.network import exchange
 from federec.network.catalogue import Catalogue
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder
 from federec.network.events import Events
 from federec.network.keys import Key
 from federec.network.settings import EVENTS, FederationSettings, prepare
@@ -72,7 +72,7 @@ def federation(tmp_path, monkeypatch):
         prepare(run, config, FederationSettings.checked(**how), Catalogue.of(data))
         for node in range(nodes):
             key = Key.new_file(tmp_path / f"key-{node}")
-            DeviceStore.share(tmp_path / f"device-{node}", key, data, range(node, data.n_users, nodes)).close()
+            DeviceFolder.share(tmp_path / f"device-{node}", key, data, range(node, data.n_users, nodes)).close()
         grid = Grid(tmp_path, nodes, twist or (lambda node, message, reply: reply))
 
         def play():
@@ -84,7 +84,7 @@ def federation(tmp_path, monkeypatch):
             return [line for line in lines if line["event"] == kind]
 
         def store(node):
-            return DeviceStore.open(tmp_path / f"device-{node}", Key.file(tmp_path / f"key-{node}"))
+            return DeviceFolder.open(tmp_path / f"device-{node}", Key.file(tmp_path / f"key-{node}"))
 
         return SimpleNamespace(config=config, run=run, grid=grid, serve=play, events=events, store=store, data=data)
 

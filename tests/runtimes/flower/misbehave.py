@@ -10,7 +10,7 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from federec.network.messages import Reply
-from federec.network.parameters import Seen
+from federec.network.parameters import Payload
 from federec.runtimes.flower import client
 
 app = ClientApp()
@@ -24,11 +24,11 @@ def train(message, context):
     reply = Reply.read(client.train(message, context).content)
     ids, rows = reply.update.ids, reply.update.rows
     if how == "nan":
-        reply = replace(reply, update=Seen(ids, {name: value * torch.nan for name, value in rows.items()}))
+        reply = replace(reply, update=Payload(ids, {name: value * torch.nan for name, value in rows.items()}))
     elif how == "shape":
-        reply = replace(reply, update=Seen(ids, {name: value[:, :-1] for name, value in rows.items()}))
+        reply = replace(reply, update=Payload(ids, {name: value[:, :-1] for name, value in rows.items()}))
     elif how == "norm":
-        reply = replace(reply, update=Seen(ids, {name: value + 1e12 for name, value in rows.items()}))
+        reply = replace(reply, update=Payload(ids, {name: value + 1e12 for name, value in rows.items()}))
     elif how == "catalogue":
         reply = replace(reply, catalogue="7-000000000000")
     elif how:  # a file: say that the round is at work, and never answer

@@ -24,7 +24,7 @@ from federec.errors import UserError
 from federec.federation.round import learn, play
 from federec.federation.state import State
 from federec.network.catalogue import Catalogue
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
 from federec.network.settings import EVENTS, FederationSettings, prepare
 from federec.runs.config import RunConfig
@@ -158,7 +158,7 @@ def population(tmp_path, random_split):
     data = random_split(users=int(counts.sum()), items=60, least=5).data
     shares = dict(zip(NAMES, np.split(np.arange(counts.sum()), counts.cumsum()[:-1]), strict=True))
     for name, users in shares.items():
-        DeviceStore.share(tmp_path / name, Key.new_file(tmp_path / f"{name}.key"), data, users.tolist()).close()
+        DeviceFolder.share(tmp_path / name, Key.new_file(tmp_path / f"{name}.key"), data, users.tolist()).close()
     return data, shares
 
 
@@ -237,7 +237,7 @@ def test_everything_that_goes_wrong_with_devices_and_the_server(tmp_path, popula
     # No private state was lost, and nothing private was received.
     secrets = Secrets(data.n_items)
     for name in ("good", "better", "killed"):
-        store = DeviceStore.open(tmp_path / name, Key.file(tmp_path / f"{name}.key"))
+        store = DeviceFolder.open(tmp_path / name, Key.file(tmp_path / f"{name}.key"))
         start = State.start(method, data.n_items, len(shares[name]), 9)
         assert store.head.round == 4
         own = store.after(store.head.run, 4, start)
@@ -245,7 +245,7 @@ def test_everything_that_goes_wrong_with_devices_and_the_server(tmp_path, popula
             assert torch.allclose(value, state.private[key][torch.from_numpy(shares[name])], rtol=1e-3, atol=1e-5)
         secrets.learn(store, start)
     with pytest.raises(UserError, match="damaged"):
-        DeviceStore.open(tmp_path / "damaged", Key.file(tmp_path / "damaged.key")).verify()
+        DeviceFolder.open(tmp_path / "damaged", Key.file(tmp_path / "damaged.key")).verify()
     messages = recorded(out / "received")
     assert len(messages) >= 12
     assert search(messages, secrets) == []
@@ -265,7 +265,7 @@ def test_under_secure_aggregation_the_server_process_receives_sums_alone(tmp_pat
     devices, method = Devices.of(leave_one_out(data, 4), False), config.build()
     secrets = Secrets(data.n_items)
     for number in range(3):
-        store = DeviceStore.open(out / "devices" / f"device-{number}", Key.file(out / "secrets" / f"device-{number}"))
+        store = DeviceFolder.open(out / "devices" / f"device-{number}", Key.file(out / "secrets" / f"device-{number}"))
         secrets.learn(store, State.start(method, data.n_items, len(store.users), 4))
         alone = learn(
             method, State.start(method, data.n_items, data.n_users, 4), devices, torch.tensor(store.slots), 4, 1

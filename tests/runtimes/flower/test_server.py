@@ -14,7 +14,7 @@ from federec.federation.update import Mean
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
 from federec.network.messages import RECORD, Reply
-from federec.network.parameters import Seen
+from federec.network.parameters import Payload
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower import server
 from federec.runtimes.local import run as run_locally
@@ -49,7 +49,7 @@ def test_hiding_rows_changes_nothing_but_bytes(federation, random_split, tmp_pat
     federated.serve()
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
-    sent = [Seen.parse(seen) for seen in received(federated.grid)]
+    sent = [Payload.parse(seen) for seen in received(federated.grid)]
     assert all(len(seen.ids) == 400 for seen in sent) == (how["rows"] == "all")
 
 
@@ -77,7 +77,7 @@ def test_bytes_grow_with_the_rows_that_travel(federation, random_split, tmp_path
     data = random_split(users=3, items=2000, least=3, most=6).data
     federated = federation(data, settings=small("pfedrec"), rounds=2)
     each = federated.serve()["communication"]
-    some = max(len(Seen.parse(seen).ids) for seen in received(federated.grid))
+    some = max(len(Payload.parse(seen).ids) for seen in received(federated.grid))
     assert 200 < some < 700  # what is ranked and what is learned from, of 2000
     assert some * 4 * 4 < each["down_bytes_per_device_round"] < some * 4 * 4 + 15_000
     assert each["up_bytes_per_device_round"] < each["down_bytes_per_device_round"]
@@ -90,15 +90,15 @@ def test_methods_that_need_more_than_sums_are_refused(federation, random_split, 
 
 
 def nan(reply):
-    return replace(reply, update=Seen(reply.update.ids, {n: v * torch.nan for n, v in reply.update.rows.items()}))
+    return replace(reply, update=Payload(reply.update.ids, {n: v * torch.nan for n, v in reply.update.rows.items()}))
 
 
 def narrow(reply):
-    return replace(reply, update=Seen(reply.update.ids, {n: v[:, :1] for n, v in reply.update.rows.items()}))
+    return replace(reply, update=Payload(reply.update.ids, {n: v[:, :1] for n, v in reply.update.rows.items()}))
 
 
 def huge(reply):
-    return replace(reply, update=Seen(reply.update.ids, {n: v * 1e9 for n, v in reply.update.rows.items()}))
+    return replace(reply, update=Payload(reply.update.ids, {n: v * 1e9 for n, v in reply.update.rows.items()}))
 
 
 FAULTS = {

@@ -24,9 +24,9 @@ from federec.federation.update import Mean
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
 from federec.network import channel
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
-from federec.network.parameters import Seen
+from federec.network.parameters import Payload
 from federec.runs.config import RunConfig
 
 rng = np.random.default_rng(7)
@@ -129,7 +129,7 @@ def test_updates_of_every_method_hold_nothing_private(name, small, random_split,
     """The sum of the messages of a device's users, as `Mean` adds them up, against all that the device keeps."""
     data = random_split(users=5, items=60, least=9).data
     method = small(name)
-    store = DeviceStore.share(tmp_path / "device", Key("file", b"k" * 32), data, range(5))
+    store = DeviceFolder.share(tmp_path / "device", Key("file", b"k" * 32), data, range(5))
     start, devices, messages = State.start(method, 60, 5, 3), store.devices(3), []
     for round_ in (1, 2):
         state, mean = store.begin("run", round_, start), Mean(60)
@@ -137,7 +137,7 @@ def test_updates_of_every_method_hold_nothing_private(name, small, random_split,
             method.fit(cohort)
             mean.add(update_of(method, cohort, state))
             keep_private(cohort, state)
-        store.commit("run", round_, state, Seen.nothing(), RunConfig.of(method, data))
+        store.commit("run", round_, state, Payload.nothing(), RunConfig.of(method, data))
         messages.append({"update": save({name: value.contiguous() for name, value in mean.total.items()})})
     secrets = Secrets(items=60).learn(store, start)
     assert len(secrets.histories) == 5

@@ -23,7 +23,7 @@ import flwr  # noqa: F401  where it is missing, that is said before anything is 
 from federec.data.interactions import Interactions
 from federec.errors import UserError
 from federec.files import make_folder, write_atomic
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
 from federec.network.settings import APP, EVENTS
 from federec.runtimes.flower import warm
@@ -208,7 +208,7 @@ class Federation:
 def join(superlink: str, device: Path, key: Path, root: Path | None, auth: Path | None, insecure: bool) -> int:
     """A SuperNode for a device folder, until it ends or is stopped; its exit code. All its processes are forks of this
     one, and so share the memory that loading everything takes."""
-    DeviceStore.open(device, Key.file(key)).close()
+    DeviceFolder.open(device, Key.file(key)).close()
     with tempfile.TemporaryDirectory(prefix="federec-") as scratch:
         address, folder = Path(scratch) / "warm", Path(scratch) / "bin"
         environ = environment(Path(scratch) / "flower")
@@ -242,7 +242,7 @@ def share_out(path: Path, data: Interactions, devices: int) -> None:
     for number in range(devices):
         key = Key.new_file(path / "secrets" / f"device-{number}")
         users = range(number, data.n_users, devices)
-        DeviceStore.share(path / "devices" / f"device-{number}", key, data, users).close()
+        DeviceFolder.share(path / "devices" / f"device-{number}", key, data, users).close()
 
 
 def bring_up(path: Path, tls: bool, auth: bool) -> Iterator[dict[str, Any]]:
