@@ -120,7 +120,7 @@ def test_after_a_federation_a_device_ranks_as_in_a_local_run(name, small, random
         got.append((everyone, score_global(method, state, everyone, items.expand(7, -1), devices)))
     for users, scores in got:
         for user, expected in zip(users.tolist(), scores, strict=True):
-            store = federated.store(user % 3)
+            store = federated.folder(user % 3)
             assert torch.allclose(scored(store, store.user(str(user))), expected, rtol=1e-4, atol=1e-5)
 
 

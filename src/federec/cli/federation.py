@@ -60,10 +60,12 @@ def up(
 ) -> None:
     """A whole federation on this machine: a SuperLink and SuperNodes on loopback, stopped when it is over."""
     from federec.network.catalogue import Catalogue
-    from federec.network.settings import FederationSettings, prepare
+    from federec.network.device_folder import share_out
+    from federec.network.settings import FederationSettings
     from federec.reporting.tables import run_table
     from federec.runs.folder import RunFolder
-    from federec.runtimes.flower.up import bring_up, share_out
+    from federec.runtimes.flower.app import prepare
+    from federec.runtimes.flower.up import bring_up
 
     if auth and not tls:
         raise UserError("devices can only prove who they are over TLS; add --tls")
@@ -116,7 +118,7 @@ def prepare(
     """Make the folder of a real federation's run; start or continue it with `flwr run OUT/app`."""
     from federec.network.catalogue import Catalogue
     from federec.network.settings import FederationSettings
-    from federec.network.settings import prepare as make
+    from federec.runtimes.flower.app import prepare as make
 
     config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_)
     settings = FederationSettings.checked(**parse_settings(network or [], "--network"))

@@ -112,8 +112,11 @@ class Work:
 
     def start(self) -> State:
         """What every device begins with; shared are the parameters that came."""
-        state = start(self.method, self.order.sizes, len(self.devices), self.config.seed)
-        state.shared = self.order.shared.shared(self.devices.n_items)
+        sizes, items = self.order.sizes, self.devices.n_items
+        if sizes != sorted(sizes) or sizes[-1] != items:
+            raise UserError(f"the server says that its catalogue grew to {sizes} items; here are {items}")
+        state = start(self.method, sizes, len(self.devices), self.config.seed)
+        state.shared = self.order.shared.shared(items)
         return state
 
     def train(self) -> Reply:

@@ -274,6 +274,21 @@ class DeviceFolder:
         return [self.history(user).forgets for user in range(len(self.users))]
 
 
+def share_out(path: Path, data: Interactions, count: int) -> None:
+    """Device folders that share a data set's users, and their keys: `devices/device-0`, `secrets/device-0`, ..."""
+    make_folder(path / "devices")
+    for number in range(count):
+        key = Key.new_file(path / "secrets" / f"device-{number}")
+        users = range(number, data.n_users, count)
+        DeviceFolder.share(path / "devices" / f"device-{number}", key, data, users).close()
+
+
+def shares(path: Path) -> list[tuple[Path, Path]]:
+    """The device folders that `share_out` made, each with its key file."""
+    folders = sorted((path / "devices").glob("device-*"), key=lambda folder: int(folder.name.rpartition("-")[2]))
+    return [(folder, path / "secrets" / folder.name) for folder in folders]
+
+
 def check_folder(path: Path) -> None:
     """Refuse what is no device folder."""
     if not (path / FILE).is_file():

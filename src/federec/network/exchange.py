@@ -13,8 +13,6 @@ from federec.network.messages import Order, OtherVersion, Reply, parts
 from federec.network.settings import FederationSettings
 from federec.network.transport import Delivery, Transport
 
-POLL = 0.25
-"""Seconds between looks for replies."""
 REST = 2
 """Rounds for which a node that failed, or answered late, is skipped."""
 
@@ -24,6 +22,9 @@ Fault = Callable[[int, Order, Reply, Mapping[int, Reply]], Rejection | None]
 
 class Exchange:
     """Sends, waits and counts."""
+
+    poll = 0.25
+    """Seconds between looks for replies."""
 
     def __init__(self, transport: Transport, path: Path, settings: FederationSettings, events: Events) -> None:
         self.transport, self.path, self.settings, self.events = transport, path, settings, events
@@ -75,7 +76,7 @@ class Exchange:
                     replies[node] = reply
                     self.events.say("reply", kind=kind, round=round_, device=str(node), users=reply.devices)
             if pending:
-                time.sleep(POLL)
+                time.sleep(self.poll)
         for ticket, node in pending.items():
             self.late[ticket] = round_, node
             self.missed(node, kind, round_)

@@ -26,7 +26,7 @@ from federec.federation.update import Channel, Mean, Update
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
 from federec.network.events import Events
-from federec.network.exchange import POLL, Exchange
+from federec.network.exchange import Exchange
 from federec.network.guard import Expected, Rejection, check
 from federec.network.messages import Kind, Order, Reply
 from federec.network.parameters import Payload
@@ -218,7 +218,7 @@ class Server:
             if waited > settings.patience:
                 have = f"{len(ready)} devices after {settings.patience:g} s"
                 raise UserError(f"round {round_}: {have}, {wanted} are needed; continue when they are there")
-            time.sleep(POLL)
+            time.sleep(self.exchange.poll)
 
     def chosen(self, nodes: list[int], round_: int) -> list[int]:
         """Those that a round asks."""

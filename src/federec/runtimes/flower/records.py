@@ -6,6 +6,7 @@ most of a message's time goes into.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
@@ -20,7 +21,12 @@ def packed(content: bytes) -> RecordDict:
 
 def unpacked(record: RecordDict) -> bytes:
     """The bytes of a message; none where it holds something else, which no version of the protocol can read."""
-    content = record.config_records.get(RECORD, {}).get(CONTENT)
+    return content_of(record.config_records.get(RECORD) or {})
+
+
+def content_of(values: Mapping[str, object]) -> bytes:
+    """The bytes under their name among other values."""
+    content = values.get(CONTENT)
     return content if isinstance(content, bytes) else b""
 
 

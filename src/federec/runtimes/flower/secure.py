@@ -33,11 +33,11 @@ from federec.evaluation.metrics import rank_metrics
 from federec.federation.round import LOSS
 from federec.methods.base import DeviceMethod
 from federec.network.device import Work
-from federec.network.exchange import POLL, Exchange
+from federec.network.exchange import Exchange
 from federec.network.guard import Rejection
 from federec.network.messages import Order, Reply
 from federec.network.parameters import Payload
-from federec.runtimes.flower.records import CONTENT, size
+from federec.runtimes.flower.records import CONTENT, content_of, size
 
 _SHARES, _NEEDED = 1.0, 0.6  # fraction of nodes that hold shares of a node's keys; and that can take its mask off
 
@@ -92,7 +92,7 @@ def answer(message: Message, context: Context, carry_out: Callable[[Order], tupl
 
     def next_(message: Message, context: Context) -> Message:
         config = compat.recorddict_to_fitins(message.content, keep_input=True).config
-        reply, work = carry_out(Order.parse(bytes(config[CONTENT])))
+        reply, work = carry_out(Order.parse(content_of(config)))
         parameters = ndarrays_to_parameters([flat(reply, work.method, work.devices.n_items).numpy()])
         result = FitRes(Status(Code.OK, ""), parameters, reply.devices, {})
         return Message(compat.fitres_to_recorddict(result, keep_input=False), reply_to=message)
@@ -181,7 +181,8 @@ class _Tap:
                 exchange.count("up", size(message))
                 exchange.record(_values(message.content))
                 replies.append(message)
-            time.sleep(POLL)
+            if pending:
+                time.sleep(exchange.poll)
         for node in pending.values():
             exchange.missed(node, "secure", self.round)
         return replies

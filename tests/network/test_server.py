@@ -1,29 +1,42 @@
-"""The server against real ClientApps, over a grid in memory."""
+"""The server against nodes in this process: what it learns, and what it does when something goes wrong."""
 
 import json
 from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load
-from tests.runtimes.flower.compare import assert_same, shared_after
+from tests.network.compare import assert_same, shared_after
 
 from federec.cohort.layers import USERS
 from federec.errors import UserError
 from federec.federation.update import Mean
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
-from federec.network.messages import RECORD, Reply
+from federec.network import server
+from federec.network.messages import PROTOCOL, Reply
 from federec.network.parameters import Payload
 from federec.runs.folder import RunFolder
-from federec.runtimes.flower import server
+from federec.runtimes.in_process import (
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    LOST,
+    NONE,
+    SILENT,
+    TRUNCATED,
+    TWICE,
+    Fault,
+    of_version,
+)
 from federec.runtimes.local import run as run_locally
 
-FEDERATED = [
+IN_CLEAR = [
     name
     for name, method in METHODS.items()
-    if issubclass(method, DeviceMethod) and not any(USERS in param.shape for param in method().shared().values())
+    if issubclass(method, DeviceMethod)
+    and not any(USERS in param.shape for param in method().shared().values())
+    and not method.sums
 ]
+"""Methods of a federation without secure aggregation."""
 
 
 def small(name):
@@ -31,12 +44,10 @@ def small(name):
     return {key: value for key, value in wanted.items() if key in METHODS[name].model_fields}
 
 
-@pytest.mark.parametrize("method", FEDERATED)
+@pytest.mark.parametrize("method", IN_CLEAR)
 def test_a_federation_learns_what_a_local_run_learns(federation, random_split, tmp_path, method):
     data = random_split(users=14, items=40).data
-    secure = {"secure": True, "minimum": 3} if METHODS[method].sums else {}
-    trials = {"l2": (0.01, 0.1, 1.0)} if method == "fedease" else {}  # one is best: masked sums are rounded at random
-    federated = federation(data, method, settings=small(method) | trials, **secure)
+    federated = federation(data, method, settings=small(method))
     federated.serve()
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
@@ -49,18 +60,19 @@ def test_hiding_rows_changes_nothing_but_bytes(federation, random_split, tmp_pat
     federated.serve()
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
-    sent = [Payload.parse(seen) for seen in received(federated.grid)]
-    assert all(len(seen.ids) == 400 for seen in sent) == (how["rows"] == "all")
+    assert all(count == 400 for count in rows_sent(federated)) == (how["rows"] == "all")
 
 
-def received(grid):
-    orders = [message for message in grid.sent if message.metadata.message_type == "train"]
-    return [load(order.content.config_records[RECORD]["seen"]) for order in orders]
+def rows_sent(federated):
+    """How many item rows came with each order to train."""
+    return [len(order.shared.ids) for order in federated.transport.sent if order.kind == "train"]
 
 
 def test_a_device_sends_nothing_in_the_clear_that_tells_what_it_has(federation, random_split):
     """A server that asks for it anyway gets no answer."""
     federated = federation(random_split().data, "fedease", rounds=1, minimum=3, secure=True)
+    with pytest.raises(UserError, match="secure=true needs a network with secure aggregation, such as Flower"):
+        federated.serve()
     file = federated.run / "federation.json"
     bare = json.loads(file.read_text()) | {"minimum": 1}
     bare["channel"]["secure"] = False
@@ -77,10 +89,40 @@ def test_bytes_grow_with_the_rows_that_travel(federation, random_split, tmp_path
     data = random_split(users=3, items=2000, least=3, most=6).data
     federated = federation(data, settings=small("pfedrec"), rounds=2)
     each = federated.serve()["communication"]
-    some = max(len(Payload.parse(seen).ids) for seen in received(federated.grid))
+    assert each["users_per_node"] == 1
+    assert each["up_bytes_per_device_round"] == each["up_bytes_per_node_round"]
+    some = max(rows_sent(federated))
     assert 200 < some < 700  # what is ranked and what is learned from, of 2000
     assert some * 4 * 4 < each["down_bytes_per_device_round"] < some * 4 * 4 + 15_000
     assert each["up_bytes_per_device_round"] < each["down_bytes_per_device_round"]
+
+
+def test_bytes_are_per_node_and_hubs_have_no_bytes_per_device(federation, random_split):
+    federated = federation(random_split(users=12).data, settings=small("pfedrec"), rounds=2)
+    counted = {"up": [], "down": []}
+
+    class Counting(type(federated.transport)):
+        def send(self, messages, kind, round_, timeout):
+            counted["down"] += [len(content) for content in messages.values() if not last(kind)]
+            return super().send(messages, kind, round_, timeout)
+
+        def collect(self, tickets):
+            for delivery in super().collect(tickets):
+                counted["up"].append(len(delivery.content))
+                yield delivery
+
+    def last(kind):
+        return kind == "evaluate"  # of the best round: after the last one
+
+    federated.transport.__class__ = Counting
+    each = federated.serve()["communication"]
+    counted["up"] = counted["up"][:-3]
+    assert each.keys() == {"up_bytes_per_node_round", "down_bytes_per_node_round", "users_per_node"}
+    assert each["users_per_node"] == 4
+    for way, sizes in counted.items():
+        assert len(sizes) == 3 * 3  # three nodes are asked who they are, and play two rounds
+        assert each[f"{way}_bytes_per_node_round"] == pytest.approx(sum(sizes) / 3 / 2)
+    assert "per node of 4 users and round" in (federated.run / "report.html").read_text()
 
 
 @pytest.mark.parametrize("method", ["metamf", "ease"])
@@ -113,81 +155,100 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("reason", FAULTS)
-def test_a_bad_update_is_refused_and_counted_and_the_rest_goes_on(federation, random_split, answer, reason):
-    def twist(node, message, reply):
-        if node or message.metadata.message_type != "train":
-            return reply
-        return answer(message, FAULTS[reason](Reply.read(reply.content)))
+def test_a_bad_update_is_refused_and_counted_and_the_rest_goes_on(federation, random_split, reason):
+    bad = Fault(change=lambda reply: FAULTS[reason](Reply.parse(reply)).pack())
 
-    federated = federation(random_split().data, settings=small("pfedrec"), rounds=4, twist=twist, most_norm=1e6)
+    def faults(node, kind, round_):
+        return bad if node == 0 and kind == "train" else NONE
+
+    federated = federation(random_split().data, settings=small("pfedrec"), rounds=4, faults=faults, most_norm=1e6)
     assert federated.serve()["rounds"] == 4
     refused = federated.events("rejected")
-    # Asked in round 1, then left in peace for two rounds.
+    # Asked in round 1, then skipped for two rounds.
     assert [(line["round"], line["reason"]) for line in refused] == [(1, reason), (4, reason)]
     asked = [line["devices"] for line in federated.events("asked") if line["kind"] == "train"]
     assert asked == [3, 2, 2, 3]
 
 
 def test_garbage_is_refused(federation, random_split):
-    def twist(node, message, reply):
+    def faults(node, kind, round_):
         if node == 0:
-            reply.content.config_records[RECORD]["facts"] = "[1, {"
-        if node == 1 and message.metadata.message_type == "train":
-            reply.content.config_records[RECORD]["update"] = b"\xff" * 40
-        if node == 2 and message.metadata.message_type == "query":
-            reply.content.config_records[RECORD]["update"] = 1.5
-        return reply
+            return Fault(change=lambda reply: reply[:14] + b"[1, {" + reply[19:])
+        if node == 1 and kind == "train":
+            return Fault(change=lambda reply: reply[:-40] + b"\xff" * 80)
+        return TRUNCATED if node == 2 and kind == "query" else NONE
 
-    federated = federation(random_split().data, settings=small("pfedrec"), nodes=4, rounds=1, twist=twist)
+    federated = federation(random_split().data, settings=small("pfedrec"), nodes=4, rounds=1, faults=faults, deadline=1)
     assert federated.serve()["rounds"] == 1
     assert {line["reason"] for line in federated.events("rejected")} == {"malformed"}
 
 
+@pytest.mark.parametrize(("version", "older"), [(PROTOCOL - 1, "device"), (PROTOCOL + 1, "server")])
+def test_a_node_of_another_version_is_refused_with_a_word_about_who_has_to_update(
+    federation, random_split, version, older
+):
+    def faults(node, kind, round_):
+        return Fault(change=of_version(version)) if node == 1 else NONE
+
+    federated = federation(random_split().data, settings=small("pfedrec"), rounds=1, faults=faults, deadline=1)
+    assert federated.serve()["rounds"] == 1
+    line = f"device 1 speaks protocol {version}, this server {PROTOCOL}: update federec on the {older}"
+    assert {(each["reason"], each["detail"]) for each in federated.events("rejected")} == {("version", line)}
+
+
 def test_a_late_reply_is_refused_and_its_round_goes_on_without_it(federation, random_split):
-    held = []
+    def faults(node, kind, round_):
+        return Fault(delay=1) if (node, kind, round_) == (0, "train", 1) else NONE
 
-    def twist(node, message, reply):
-        if node == 0 and message.metadata.group_id == "1" and message.metadata.message_type == "train":
-            held.append((message.metadata.message_id, reply))
-            return None
-        if message.metadata.group_id == "2":
-            federated.grid.replies.update(held)
-            held.clear()
-        return reply
-
-    federated = federation(random_split().data, settings=small("pfedrec"), twist=twist, deadline=0.3)
+    federated = federation(random_split().data, settings=small("pfedrec"), faults=faults, deadline=0.3)
     federated.serve()
     assert [(line["round"], line["device"]) for line in federated.events("missing")] == [(1, "0")]
     assert [(line["round"], line["reason"]) for line in federated.events("rejected")] == [(1, "late")]
 
 
-def test_a_round_with_too_few_devices_is_played_again_from_the_same_state(federation, random_split, tmp_path):
-    lost = []
-
-    def twist(node, message, reply):
-        if message.metadata.message_type == "train" and message.metadata.group_id == "2" and not lost:
-            lost.append(node)  # it has learned, and nobody hears of it
-            return None
-        return reply
-
+def test_a_reply_that_comes_twice_counts_once(federation, random_split, tmp_path):
     data = random_split().data
-    federated = federation(data, settings=small("pfedrec"), twist=twist, deadline=0.3, minimum=3)
+    federated = federation(data, settings=small("pfedrec"), faults=lambda node, kind, round_: TWICE if node else NONE)
+    federated.serve()
+    assert federated.events("rejected") == []
+    run_locally(federated.config, data, RunFolder(tmp_path / "local"))
+    assert_same(federated.run, tmp_path / "local")
+
+
+def once(fault, *wanted):
+    """Befalls the first message of this kind and round."""
+    done = []
+
+    def faults(node, kind, round_):
+        if (kind, round_) == wanted and not done:
+            done.append(node)
+            return fault
+        return NONE
+
+    return faults
+
+
+@pytest.mark.parametrize("fault", [LOST, SILENT, CRASH_BEFORE, CRASH_AFTER], ids=str)
+def test_a_round_with_too_few_nodes_is_played_again_from_the_same_state(federation, random_split, tmp_path, fault):
+    """Whether or not the node that failed had learned already."""
+    data, faults = random_split().data, once(fault, "train", 2)
+    federated = federation(data, settings=small("pfedrec"), faults=faults, deadline=0.3, minimum=3)
     federated.serve()
     assert [line["round"] for line in federated.events("again")] == [2]
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
 
 
-def test_devices_that_were_late_are_asked_again_where_too_few_are_left(federation, random_split):
+def test_nodes_that_were_late_are_asked_again_where_too_few_are_left(federation, random_split):
     lost = []
 
-    def twist(node, message, reply):
-        if message.metadata.message_type == "query" and len(lost) < 3:
+    def faults(node, kind, round_):
+        if kind == "query" and len(lost) < 3:
             lost.append(node)
-            return None
-        return reply
+            return SILENT
+        return NONE
 
-    federated = federation(random_split().data, settings=small("pfedrec"), twist=twist, deadline=0.3, minimum=3)
+    federated = federation(random_split().data, settings=small("pfedrec"), faults=faults, deadline=0.3, minimum=3)
     assert federated.serve()["rounds"] == 3
     assert sorted(lost) == [0, 1, 2]
 
@@ -195,14 +256,13 @@ def test_devices_that_were_late_are_asked_again_where_too_few_are_left(federatio
 def test_a_round_that_is_played_again_asks_those_whose_first_words_were_lost(federation, random_split):
     lost = []
 
-    def twist(node, message, reply):
-        kind = message.metadata.message_type
+    def faults(node, kind, round_):
         if kind == "query" and node == 2 and not lost:
             lost.append(node)
-            return None
-        return None if kind == "train" and node == 1 else reply
+            return SILENT
+        return SILENT if kind == "train" and node == 1 else NONE
 
-    federated = federation(random_split().data, settings=small("pfedrec"), twist=twist, deadline=0.3, minimum=2)
+    federated = federation(random_split().data, settings=small("pfedrec"), faults=faults, deadline=0.3, minimum=2)
     assert federated.serve()["rounds"] == 3
     assert [line["round"] for line in federated.events("again")][:1] == [1]
 
@@ -219,13 +279,13 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("where", ["learned", "added up", "checkpoint"])
 def test_a_server_that_is_killed_goes_on(federation, random_split, tmp_path, monkeypatch, where):
-    def twist(node, message, reply):
-        if where == "learned" and message.metadata.group_id == "3" and node == 1:
+    def faults(node, kind, round_):
+        if where == "learned" and round_ == 3 and node == 1:
             raise Killed
-        return reply
+        return NONE
 
     data = random_split().data
-    federated = federation(data, settings=small("pfedrec"), rounds=4, twist=twist)
+    federated = federation(data, settings=small("pfedrec"), rounds=4, faults=faults)
     with monkeypatch.context() as patch:
         if where == "added up":
             patch.setattr(Mean, "values", dies(Mean.values))
@@ -233,7 +293,7 @@ def test_a_server_that_is_killed_goes_on(federation, random_split, tmp_path, mon
             patch.setattr(RunFolder, "save", dies(RunFolder.save))
         with pytest.raises(Killed):
             federated.serve()
-    federated.grid.twist = lambda node, message, reply: reply
+    federated.transport.faults = lambda node, kind, round_: NONE
     federated.serve()
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
@@ -254,34 +314,37 @@ def dies(function):
 
 
 def test_new_items_between_rounds(federation, random_split):
-    def twist(node, message, reply):
-        if message.metadata.message_type == "train" and message.metadata.group_id == "2" and node == 0:
+    def faults(node, kind, round_):
+        if (node, kind, round_) == (0, "train", 2):
             file = federated.run / "catalogue.json"
             grown = json.loads(file.read_text())
             grown["items"] += ["new-1", "new-2"]
             file.write_text(json.dumps(grown))
-        return reply
+        if (node, kind, round_) == (0, "train", 4):  # though the settings' file is another one by now
+            with pytest.raises(UserError, match="another server is at work on it"):
+                federated.serve()
+        return NONE
 
-    federated = federation(random_split(items=40).data, settings=small("pfedrec"), rounds=4, twist=twist)
+    federated = federation(random_split(items=40).data, settings=small("pfedrec"), rounds=4, faults=faults)
     result = federated.serve()
     assert result["data"]["items"] == 42
     assert federated.events("rejected") == []
     assert len(shared_after(federated.run)["shared:items"]) == 42
     for node in range(3):
-        store = federated.store(node)
-        assert store.catalogue.labels[-2:] == ("new-1", "new-2")
-        store.add(0, "new-1")
+        folder = federated.folder(node)
+        assert folder.catalogue.labels[-2:] == ("new-1", "new-2")
+        folder.add(0, "new-1")
 
 
-def test_a_target_below_the_devices_asks_so_many(federation, random_split):
+def test_a_target_below_the_number_of_nodes_asks_that_many(federation, random_split):
     federated = federation(random_split().data, nodes=4, settings=small("pfedrec"), target=2, minimum=2)
     federated.serve()
     assert [line["devices"] for line in federated.events("asked") if line["kind"] == "train"] == [2, 2, 2]
 
 
-def test_a_damaged_device_does_not_stop_the_others(federation, random_split):
-    federated = federation(random_split().data, settings=small("pfedrec"))
-    file = federated.run.parent / "device-1" / "device.db"
+def test_a_damaged_folder_does_not_stop_the_others(federation, random_split):
+    federated = federation(random_split().data, settings=small("pfedrec"), deadline=1)
+    file = federated.run / "devices" / "device-1" / "device.db"
     file.write_bytes(file.read_bytes()[:1000] + b"\0" * 5000)
     assert federated.serve()["rounds"] == 3
     assert {line["reason"] for line in federated.events("rejected")} == {"failed"}

@@ -13,7 +13,7 @@ from safetensors.torch import save
 
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
-from tests.runtimes.flower.traffic import Secrets, always, recorded, search
+from tests.network.traffic import Secrets, always, recorded, search
 
 from federec.cohort.draw import Devices, draw
 from federec.cohort.layers import USERS
@@ -173,7 +173,7 @@ def test_a_server_receives_nothing_private(name, small, random_split, federation
     federated = federation(data, name, **how)
     federated.serve()
     messages, secrets = recorded(federated.run / "received"), Secrets(items=60)
-    for store in map(federated.store, range(5)):
+    for store in map(federated.folder, range(5)):
         secrets.learn(store, State.start(method, 60, 1, federated.config.seed))
     assert len(messages) >= 3 * 5
     assert (len(secrets.labels), len(secrets.histories), len(secrets.times)) == (5, 5, len(data))
