@@ -4,10 +4,9 @@ import pytest
 
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
-from tests.network.federated import federated
+from tests.network.federated import federated, hurry
 
 from federec.network.device_folder import shares
-from federec.network.exchange import Exchange
 from federec.network.keys import Key
 from federec.network.messages import Order
 from federec.runtimes.in_process import NONE, InProcess, Node
@@ -28,7 +27,7 @@ class Watched(InProcess):
 @pytest.fixture
 def federation(tmp_path, monkeypatch):
     """Make a federation of a data set's users, with `faults`; `.serve()` plays it to the end."""
-    monkeypatch.setattr(Exchange, "poll", 0.01)
+    hurry(monkeypatch)
     transports = []
 
     def make(data, *values, faults=lambda node, kind, round_: NONE, **how):

@@ -1,12 +1,15 @@
 """A federation for tests: a prepared folder whose nodes share the users of a data set."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from federec.network import vault
 from federec.network.catalogue import Catalogue
 from federec.network.device_folder import DeviceFolder, share_out, shares
+from federec.network.exchange import Exchange
 from federec.network.keys import Key
 from federec.network.server import serve
 from federec.network.settings import EVENTS, FederationSettings, prepare
@@ -34,6 +37,13 @@ class Federated:
     def folder(self, node):
         path, key = shares(self.run)[node]
         return DeviceFolder.open(path, Key.file(key))
+
+
+def hurry(monkeypatch):
+    """Do not wait for disks, which only matters to what survives a loss of power, nor long for replies."""
+    monkeypatch.setattr(vault, "PRAGMAS", ("secure_delete = ON", "synchronous = OFF"))
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    monkeypatch.setattr(Exchange, "poll", 0.01)
 
 
 def federated(run, data, method="pfedrec", nodes=3, rounds=3, seed=5, settings=None, plugins=(), **how):

@@ -26,6 +26,8 @@ from federec.network.keys import Key, Kind
 _NONCE = 12
 _LOCK = "CREATE TABLE lock (facts TEXT NOT NULL)"
 _SEALED = "CREATE TABLE sealed (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
+PRAGMAS = ("secure_delete = ON", "synchronous = FULL")
+"""Of every connection: what is deleted is overwritten, and what was committed survives a loss of power."""
 _REMEDIES = {
     "locked": "another process is at work on it, try again",
     "full": "free some space and try again",
@@ -184,6 +186,6 @@ def _check(derived: bytes) -> bytes:
 
 def _connect(file: Path) -> sqlite3.Connection:
     db = sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=30)
-    db.execute("PRAGMA secure_delete = ON")
-    db.execute("PRAGMA synchronous = FULL")
+    for pragma in PRAGMAS:
+        db.execute(f"PRAGMA {pragma}")
     return db
