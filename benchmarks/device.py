@@ -1,9 +1,9 @@
-"""What taking part costs a device: CPU seconds and peak memory of a process that plays rounds as a ClientApp does.
+"""What taking part costs a device: CPU seconds and peak memory of a process that plays rounds as a node does.
 
     python benchmarks/device.py [--data ml-1m] [--methods pfedrec fedmf fedncf fedrap] [--hub 100] [--page]
 
-Three devices: of the median user, of the busiest one, and a hub. `loading` is spent once a process, on torch, Flower
-and federec; `round` is the dearest of three, from opening the folder to the message that leaves.
+Three devices: of the median user, of the busiest one, and a hub. `loading` is spent once a process, on torch and
+federec; `round` is the dearest of three, from opening the folder to the message that leaves.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def play(folder: Path, key: Path, method: str) -> None:
     from federec.federation.state import State
     from federec.network.device_folder import DeviceFolder
     from federec.network.keys import Key
-    from federec.network.messages import RECORD, Order
+    from federec.network.device import answer
+    from federec.network.messages import Order, Reply
     from federec.network.parameters import Payload
     from federec.runs.config import RunConfig
-    from federec.runtimes.flower.client import Work
 
     torch.set_num_threads(1)
     loading, rounds, sent = time.process_time() - began, [], 0
@@ -45,12 +45,13 @@ def play(folder: Path, key: Path, method: str) -> None:
     layers = {name: value for name, value in shared.items() if name not in tables}
     ids = torch.arange(n_items) if tables else torch.zeros(0, dtype=torch.int64)
     for number in range(1, ROUNDS + 1):
-        seen = Payload(ids, tables, layers)
-        order = Order("train", "run", number, config.model_dump(mode="json"), {}, [n_items], seen=seen)
+        shared = Payload(ids, tables, layers)
+        order = Order("train", "run", number, config.model_dump(mode="json"), {}, [n_items], shared=shared).pack()
         began = time.process_time()
-        with closing(DeviceFolder.open(folder, Key.file(key))) as store:
-            sent = len(Work(order, store).train().pack().config_records[RECORD]["update"])
+        reply = answer(lambda: closing(DeviceFolder.open(folder, Key.file(key))), order)
         rounds.append(time.process_time() - began)
+        assert not Reply.parse(reply).failed
+        sent = len(reply)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(json.dumps({"loading": loading, "round": max(rounds), "peak": peak, "sent": sent}))
 

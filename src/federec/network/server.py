@@ -110,7 +110,9 @@ class Server:
         self.transport, self.path, self.config, self.settings, self.events = transport, path, config, settings, events
         self.method: DeviceMethod = check_method(config, settings)
         if settings.channel.secure and transport.secure_sum is None:
-            raise UserError(f"{path}: secure=true needs a network with secure aggregation, such as Flower; this has none")
+            raise UserError(
+                f"{path}: secure=true needs a network with secure aggregation, such as Flower; this has none"
+            )
         self.catalogue = Catalogue.read(path / CATALOGUE)
         self.state = State.start(self.method, settings.sizes[0], 0, config.seed)
         self.keep, self.best = 0, float("-inf")

@@ -139,15 +139,19 @@ def _line(number: int, played: Played) -> Line:
     """A round's record in rounds.jsonl."""
     finite = played.loss is not None and math.isfinite(played.loss)
     notes = {name: figure for name, figure in played.notes.items() if np.isfinite(figure).all()}
-    return {
-        "round": number,
-        "loss": played.loss if finite else None,
-        "valid": played.valid["sampled"],
-        "test": played.test["sampled"],
-        "up_bytes": played.up_bytes,
-        "down_bytes": played.down_bytes,
-        "seconds": played.seconds,
-    } | ({"notes": notes} if notes else {}) | _users_per_node(played)
+    return (
+        {
+            "round": number,
+            "loss": played.loss if finite else None,
+            "valid": played.valid["sampled"],
+            "test": played.test["sampled"],
+            "up_bytes": played.up_bytes,
+            "down_bytes": played.down_bytes,
+            "seconds": played.seconds,
+        }
+        | ({"notes": notes} if notes else {})
+        | _users_per_node(played)
+    )
 
 
 def outcome(

@@ -7,13 +7,18 @@ pytest.importorskip("flwr", reason="pip install federec[flower]")
 
 from flwr.app import Error, Message
 from flwr.common.secure_aggregation.quantization import quantize
-from tests.runtimes.flower.compare import assert_same
-from tests.runtimes.flower.traffic import Secrets, recorded, search
+from tests.network.compare import assert_same
+from tests.network.traffic import Secrets, recorded, search
 
+from federec.cohort.layers import USERS
 from federec.errors import UserError
+from federec.methods.base import DeviceMethod
+from federec.methods.registry import METHODS
+from federec.network.messages import Reply
 from federec.network.settings import FederationSettings
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower import secure
+from federec.runtimes.flower.records import unpacked
 from federec.runtimes.local import run as run_locally
 
 SMALL = {"dim": 4, "batch": 8, "item_lr_factor": 0.2}
@@ -32,12 +37,22 @@ def vectors(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("method", ["pfedrec", "fedncf"])
+NEED_SUMS = [
+    name
+    for name, method in METHODS.items()
+    if issubclass(method, DeviceMethod)
+    and method.sums
+    and not any(USERS in param.shape for param in method().shared().values())
+]
+
+
+@pytest.mark.parametrize("method", ["pfedrec", "fedncf", *NEED_SUMS])
 def test_the_sum_is_right(federation, random_split, tmp_path, method):
     data = random_split(users=14, items=40).data
-    federated = federation(
-        data, method, nodes=4, settings=SMALL if method == "pfedrec" else {"dim": 4}, minimum=3, secure=True
-    )
+    settings = {key: value for key, value in SMALL.items() if key in METHODS[method].model_fields}
+    if method == "fedease":
+        settings = {"l2": (0.01, 0.1, 1.0)}  # one is best: masked sums are rounded at random
+    federated = federation(data, method, nodes=4, settings=settings, minimum=3, secure=True)
     federated.serve()
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
@@ -65,7 +80,7 @@ def test_without_secure_aggregation_the_same_search_finds_updates(federation, ra
 
     def twist(node, message, reply):
         if message.metadata.message_type == "train":
-            updates.append(secure.Reply.read(reply.content).update.rows["items"].flatten().numpy())
+            updates.append(Reply.parse(unpacked(reply.content)).update.rows["items"].flatten().numpy())
         return reply
 
     federated.grid.twist = twist

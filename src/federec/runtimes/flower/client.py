@@ -14,7 +14,7 @@ from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
 from federec.network.messages import Order, Reply
 from federec.runtimes.flower import secure
-from federec.runtimes.flower.records import RECORD, packed, unpacked
+from federec.runtimes.flower.records import packed, unpacked
 
 app = ClientApp()
 
@@ -30,7 +30,7 @@ def answer(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Do what the message says. Everything that belongs to secure aggregation comes this way, too."""
-    if RECORD in message.content.config_records:
+    if not secure.belongs(message):
         return answer(message, context)
 
     def carry_out(order: Order) -> tuple[Reply, device.Work]:

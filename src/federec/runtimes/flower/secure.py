@@ -20,6 +20,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.common import Code, FitIns, FitRes, Parameters, Status, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
 from flwr.compat.common import recorddict_compat as compat
 from flwr.server.compat.legacy_context import LegacyContext
 from flwr.server.strategy import FedAvg
@@ -87,6 +88,11 @@ def _names() -> list[str]:
 # On a node
 
 
+def belongs(message: Message) -> bool:
+    """Whether a message is part of the protocol."""
+    return RECORD_KEY_CONFIGS in message.content.config_records
+
+
 def answer(message: Message, context: Context, carry_out: Callable[[Order], tuple[Reply, Work]]) -> Message:
     """Take part in the protocol; `carry_out` does what is ordered when it comes to that."""
 
@@ -149,7 +155,9 @@ class _Taken(FedAvg):
         self.nodes: list[int] = []
 
     def configure_fit(self, server_round: int, parameters: Parameters, client_manager: Any) -> list[Any]:
-        return [(_Proxy(node), FitIns(Parameters([], ""), {CONTENT: order.pack()})) for node, order in self.orders.items()]
+        return [
+            (_Proxy(node), FitIns(Parameters([], ""), {CONTENT: order.pack()})) for node, order in self.orders.items()
+        ]
 
     def aggregate_fit(self, server_round: int, results: list[Any], failures: list[Any]) -> tuple[None, dict[str, Any]]:
         self.nodes = [proxy.node_id for proxy, _ in results]
