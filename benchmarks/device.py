@@ -28,9 +28,9 @@ def play(folder: Path, key: Path, method: str) -> None:
     import torch
 
     from federec.federation.state import State
+    from federec.network.device import answer
     from federec.network.device_folder import DeviceFolder
     from federec.network.keys import Key
-    from federec.network.device import answer
     from federec.network.messages import Order, Reply
     from federec.network.parameters import Payload
     from federec.runs.config import RunConfig

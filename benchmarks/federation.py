@@ -8,8 +8,9 @@ and ranking, encryption, the device's file, guards, aggregation and checkpoints.
 
 Two more figures: the app that only passes messages on Flower as it is installed, where every message to a device starts
 a new interpreter (otherwise they are forked, `runtimes/flower/warm.py`); and what a device spends on its part of a
-round, and on learning and ranking in it. CPU seconds are those of all processes in a round, Flower's among them; where fewer cores are idle than a round
-keeps busy, seconds say more about the machine. What other devices spend is in `device.py`.
+round, and on learning and ranking in it. CPU seconds are those of all processes in a round, Flower's among them; where
+fewer cores are idle than a round keeps busy, seconds say more about the machine. What other devices spend is in
+`device.py`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONP
 import torch
 from page import bars, put, table
 
-from federec.network.catalogue import Catalogue
 from federec.network import device
+from federec.network.catalogue import Catalogue
 from federec.network.device_folder import DeviceFolder, share_out
 from federec.network.keys import Key
 from federec.network.messages import Order
@@ -188,8 +189,8 @@ def main() -> None:
     ]
     more = [median(ours.seconds) / median(each.seconds) - 1 for each in (flower, installed)]
     text = table(head, rows) + (
-        f"\n\nA federec round takes {more[0]:+.0%} time compared to a Flower app that only passes messages, in the same "
-        f"processes; {more[1]:+.0%} compared to that app on Flower as installed. A device's part of a round is "
+        f"\n\nA federec round takes {more[0]:+.0%} time compared to a Flower app that only passes messages, in the "
+        f"same processes; {more[1]:+.0%} compared to that app on Flower as installed. A device's part of a round is "
         f"{whole:.2f} s of CPU time, {learning:.2f} s of it learning and ranking."
     )
     print(text)

@@ -118,10 +118,8 @@ class Reply:
         return replace(reply, sums={name: _pair(pair) for name, pair in reply.sums.items()})
 
 
-_ORDER = {
-    **{"kind": str, "run": str, "round": int, "config": dict, "channel": dict},
-    **{"sizes": list, "labels": list, "keep": int, "full": bool},
-}
+_ORDER = {"kind": str, "run": str, "round": int, "config": dict, "channel": dict}
+_ORDER |= {"sizes": list, "labels": list, "keep": int, "full": bool}
 _REPLY = {"run": str, "round": int, "catalogue": str, "devices": int, "sums": dict, "failed": str}
 
 

@@ -1,5 +1,5 @@
-"""A node of a federation as a Flower ClientApp. Flower starts a new process for each message: all that a node keeps is in
-its device folder."""
+"""A node of a federation as a Flower ClientApp. Flower starts a new process for each message: all that a node keeps is
+in its device folder."""
 
 from __future__ import annotations
 
