@@ -84,7 +84,7 @@ def test_a_share_of_a_data_set(federec, refused, ratings, place):
 
 
 def test_what_init_refuses(federec, refused, place, catalogue, ratings, phone):
-    assert "is a device folder already; choose another place" in refused("device", "init", "--catalogue", catalogue)
+    assert "is a device folder already; choose another path" in refused("device", "init", "--catalogue", catalogue)
     other = ("--folder", place / "other")
     assert "either --catalogue FILE or" in refused("device", "init", *other)
     assert "either --catalogue FILE or" in refused(

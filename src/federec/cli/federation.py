@@ -31,10 +31,10 @@ COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 NETWORK = Option(
     None,
     metavar="KEY=VALUE",
-    help="How devices and server work together, such as deadline=60, minimum=3, rows=decoys, clip=1, noise=gaussian, "
+    help="How nodes and server work together, such as deadline=60, minimum=3, rows=decoys, clip=1, noise=gaussian, "
     "scale=0.1, secure=true, metrics_port=9464; may be repeated. By default (rows=needed) a device names the item rows "
-    "that it needs: where it has one user alone, that tells the server which items the user has. rows=decoys, rows=all "
-    "and secure=true hide it, for more bytes.",
+    "that it needs: where it hosts only one user, that tells the server which items the user has. rows=decoys, "
+    "rows=all and secure=true hide it, for more bytes.",
 )
 
 
@@ -45,7 +45,7 @@ def up(
     data: str = Option("tastes", help="A named set or a file of interactions."),
     method: str = Option("pfedrec", help="Name of a method; see `federec methods`."),
     rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
-    seed: int = Option(0, help="Of every random number."),
+    seed: int = Option(0, help="Seed of all random numbers."),
     out: Path | None = Option(None, readable=False, help="Folder of the run. [default: a new one under runs/]"),
     protocol: str = Option("clean", help="How negatives are drawn: clean or paper."),
     with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
@@ -54,9 +54,9 @@ def up(
     ),
     network: list[str] | None = NETWORK,
     tls: bool = Option(False, "--tls", help="Encrypt, with certificates made for it."),
-    auth: bool = Option(False, "--auth", help="Let in devices with registered keys only; needs --tls."),
+    auth: bool = Option(False, "--auth", help="Only admit devices with registered keys; needs --tls."),
     resume: Path | None = Option(None, readable=False, help="Continue the unfinished federation in this folder."),
-    quiet: bool = Option(False, "--quiet", "-q", help="Say nothing on the way; for logs."),
+    quiet: bool = Option(False, "--quiet", "-q", help="Print no progress; for logs."),
 ) -> None:
     """A whole federation on this machine: a SuperLink and SuperNodes on loopback, stopped when it is over."""
     from federec.network.catalogue import Catalogue
@@ -104,11 +104,11 @@ def up(
 @app.command()
 def prepare(
     out: Path = Argument(..., readable=False, help="Folder of the run, on the server."),
-    catalogue: Path = Option(..., readable=False, help="The items, a JSON file; codes are their places in it."),
+    catalogue: Path = Option(..., readable=False, help="The items, a JSON file; an item's code is its position in it."),
     method: str = Option("pfedrec", help="Name of a method; see `federec methods`."),
     name: str = Option("devices", help="What the data is called in results."),
     rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
-    seed: int = Option(0, help="Of every random number."),
+    seed: int = Option(0, help="Seed of all random numbers."),
     with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
     set_: list[str] | None = Option(
         None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
@@ -133,7 +133,7 @@ def join(
     key: Path = Option(..., readable=False, help="Its key file."),
     root: Path | None = Option(None, readable=False, help="The server's root certificate. [default: the system's]"),
     auth: Path | None = Option(None, readable=False, help="The device's registered private key."),
-    insecure: bool = Option(False, "--insecure", help="Without TLS: everyone on the way can read along."),
+    insecure: bool = Option(False, "--insecure", help="Without TLS: everyone on the way can read all messages."),
 ) -> None:
     """Take part with a device, until stopped."""
     from federec.runtimes.flower.up import join as take_part
@@ -168,7 +168,7 @@ def certificates(
     from federec.runtimes.flower.certificates import certificates as make
 
     make(out, host, days)
-    typer.echo(f"for devices: {out / 'ca.crt'}; for the server alone: {out / 'server.pem'}, {out / 'server.key'}")
+    typer.echo(f"for devices: {out / 'ca.crt'}; only for the server: {out / 'server.pem'}, {out / 'server.key'}")
 
 
 @app.command("node-key")
@@ -188,7 +188,7 @@ def _config(given: dict[str, Any], plugins: list[str] | None, settings: list[str
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What to tell of each event: nothing when quiet; a table of devices on a terminal; else a line a round."""
+    """How to show each event: not at all when quiet; as a table of devices on a terminal; else as a line a round."""
     if quiet:
         yield lambda event: None
     elif not sys.stderr.isatty():
@@ -213,7 +213,7 @@ def _log(event: dict[str, Any]) -> None:
         "round": "round {round}/{rounds}  {loss}valid hr@10 {hr@10:.4f}  {seconds:.1f} s",
         "rejected": "round {round}: device {device} refused ({reason}: {detail})",
         "missing": "round {round}: device {device} did not answer in time",
-        "again": "round {round}: {answered} devices answered, {minimum} are needed; once more",
+        "again": "round {round}: {answered} devices answered, {minimum} are needed; the round is played again",
         "catalogue": "{items} items now",
     }.get(event["event"])
     if text:

@@ -17,7 +17,7 @@ from federec.methods.base import DeviceMethod
 
 
 def start(method: DeviceMethod, sizes: Sequence[int], devices: int, seed: int) -> State:
-    """What devices begin with, where the catalogue had so many items at first and grew in these steps."""
+    """What devices begin with, where the catalogue grew in these steps."""
     state = State.start(method, sizes[0], devices, seed)
     for n_items in sizes[1:]:
         state = state.grown(method, n_items, seed)
@@ -47,7 +47,7 @@ def put(state: State, user: int, taken: bytes) -> None:
 
 @dataclass(frozen=True)
 class Payload:
-    """Shared parameters as they reached a device: the rows of some items, and layers whole."""
+    """Parameters that travel: the rows of some items, and whole layers."""
 
     ids: Tensor
     """Item codes, ascending."""
@@ -60,7 +60,7 @@ class Payload:
         return Payload(torch.zeros(0, dtype=torch.int64), {})
 
     def merged(self, newer: Payload) -> Payload:
-        """With newer rows in place of older ones."""
+        """With newer rows in place of older ones, and the newer layers."""
         if not len(self.ids) or not newer.rows:
             return newer if not len(self.ids) else Payload(self.ids, self.rows, newer.layers)
         ids = torch.cat([self.ids, newer.ids]).unique()
@@ -72,7 +72,7 @@ class Payload:
         return Payload(ids, rows, newer.layers)
 
     def shared(self, n_items: int) -> Params:
-        """Whole tables; rows never seen are zero."""
+        """Whole tables, and layers; rows that are not here are zero."""
         tables = {}
         for name, rows in self.rows.items():
             tables[name] = rows.new_zeros(n_items, rows.shape[1])

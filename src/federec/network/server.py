@@ -83,7 +83,7 @@ def _serve(transport: Transport, path: Path, events: Events) -> None:
         assert point.best is not None  # a server has nothing private, and so nothing large
         began = time.perf_counter()
         review = server.review(point.best, point.best_round)
-        result = outcome(config, server.facts, point, history, review, time.perf_counter() - began)
+        result = outcome(config, server.data, point, history, review, time.perf_counter() - began)
         folder.write_result(result, review.ranks, html_report(result, history))
         events.say("finished", rounds=len(history))
 
@@ -117,7 +117,7 @@ class Server:
         self.state = State.start(self.method, settings.sizes[0], 0, config.seed)
         self.keep, self.best = 0, float("-inf")
         self.nodes: dict[int, Node] = {}
-        self.facts: dict[str, str | int] = {}
+        self.data: dict[str, str | int] = {}
         """What nodes told of their data, for the result."""
 
     # A round
@@ -163,7 +163,7 @@ class Server:
         orders = {node: self.order("evaluate", round_, self.nodes[node], self.keep, True, shared) for node in nodes}
         replies, _ = self.ask(orders)
         told = [reply.sums.get("interactions", (0.0, 0)) for reply in replies]
-        self.facts = {
+        self.data = {
             "name": Path(self.config.data).name,
             "users": sum(count for _, count in told),
             "items": len(self.catalogue),
@@ -277,10 +277,10 @@ class Server:
 
     def fault(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
         """What is wrong with a node's reply to an order."""
-        facts = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
+        metadata = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
         tensors = reply.update.tensors()
         expected = self.expected(order, tensors)
-        return check(node, facts, tensors, expected, replies) or self.welcome(node, reply)
+        return check(node, metadata, tensors, expected, replies) or self.welcome(node, reply)
 
     def welcome(self, node: int, reply: Reply) -> Rejection | None:
         """Remember what a node needs next."""

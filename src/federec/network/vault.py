@@ -116,7 +116,7 @@ class Vault:
                 raise
 
     def scrub(self) -> None:
-        """Leave nothing of deleted and replaced values in the log: SQLite has overwritten them in the file itself."""
+        """Remove deleted and replaced values from the log; in the file itself SQLite has overwritten them."""
         with self._told():
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -129,7 +129,7 @@ class Vault:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What goes wrong with the file is told in one line."""
+        """Turn what goes wrong with the file into one line."""
         try:
             yield
         except (sqlite3.Error, UnicodeError) as error:  # SQLite may quote what it cannot read
@@ -144,7 +144,7 @@ class Lock:
     kind: Kind
     """What it is locked with."""
     place: str
-    """Where that key was."""
+    """Where that key was: a path, or a name in the key ring."""
     salt: bytes
     check: bytes
     """Tells the right key from a wrong one."""
