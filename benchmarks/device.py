@@ -1,9 +1,9 @@
-"""What taking part costs a device: CPU seconds and peak memory of a process that plays rounds as a ClientApp does.
+"""What taking part costs a device: CPU seconds and peak memory of a process that plays rounds as a node does.
 
     python benchmarks/device.py [--data ml-1m] [--methods pfedrec fedmf fedncf fedrap] [--hub 100] [--page]
 
-Three devices: of the median user, of the busiest one, and a hub. `loading` is spent once a process, on torch, Flower
-and federec; `round` is the dearest of three, from opening the folder to the message that leaves.
+Three devices: of the median user, of the busiest one, and a hub. `loading` is spent once a process, on torch and
+federec; `round` is the dearest of three, from opening the folder to the message that leaves.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def play(folder: Path, key: Path, method: str) -> None:
     import torch
 
     from federec.federation.state import State
-    from federec.network.device_folder import DeviceStore
+    from federec.network.device import answer
+    from federec.network.device_folder import DeviceFolder
     from federec.network.keys import Key
-    from federec.network.messages import RECORD, Order
-    from federec.network.parameters import Seen
+    from federec.network.messages import Order, Reply
+    from federec.network.parameters import Payload
     from federec.runs.config import RunConfig
-    from federec.runtimes.flower.client import Work
 
     torch.set_num_threads(1)
     loading, rounds, sent = time.process_time() - began, [], 0
-    with closing(DeviceStore.open(folder, Key.file(key))) as store:
+    with closing(DeviceFolder.open(folder, Key.file(key))) as store:
         n_items = len(store.catalogue)
     config = RunConfig.checked(method=method)
     shared = State.start(config.build(), n_items, 0, 0).shared
@@ -45,12 +45,13 @@ def play(folder: Path, key: Path, method: str) -> None:
     layers = {name: value for name, value in shared.items() if name not in tables}
     ids = torch.arange(n_items) if tables else torch.zeros(0, dtype=torch.int64)
     for number in range(1, ROUNDS + 1):
-        seen = Seen(ids, tables, layers)
-        order = Order("train", "run", number, config.model_dump(mode="json"), {}, [n_items], seen=seen)
+        shared = Payload(ids, tables, layers)
+        order = Order("train", "run", number, config.model_dump(mode="json"), {}, [n_items], shared=shared).pack()
         began = time.process_time()
-        with closing(DeviceStore.open(folder, Key.file(key))) as store:
-            sent = len(Work(order, store).train().pack().config_records[RECORD]["update"])
+        reply = answer(lambda: closing(DeviceFolder.open(folder, Key.file(key))), order)
         rounds.append(time.process_time() - began)
+        assert not Reply.parse(reply).failed
+        sent = len(reply)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(json.dumps({"loading": loading, "round": max(rounds), "peak": peak, "sent": sent}))
 
@@ -67,7 +68,7 @@ def main() -> None:
     from page import bars, put, table
 
     from federec.data.sets import load
-    from federec.network.device_folder import DeviceStore
+    from federec.network.device_folder import DeviceFolder
     from federec.network.keys import Key
 
     data = load(asked.data)
@@ -79,7 +80,7 @@ def main() -> None:
         for name, codes in devices.items():
             with TemporaryDirectory() as folder:
                 key = Key.new_file(Path(folder) / "key")
-                DeviceStore.share(Path(folder) / "device", key, data, [int(code) for code in codes]).close()
+                DeviceFolder.share(Path(folder) / "device", key, data, [int(code) for code in codes]).close()
                 command = [sys.executable, __file__, folder, method]
                 child = subprocess.run(
                     command, check=True, capture_output=True, text=True, env=os.environ | {"PLAY": "1"}

@@ -1,15 +1,16 @@
 """What a federation costs beyond Flower itself: `python benchmarks/federation.py [--page]`.
 
 Rounds of five devices on loopback with TLS and registered keys: ours (PFedRec on `tastes`, a fifth of the users each),
-and those of an app that does nothing but travel (`trivial.py`: as many bytes to each device and back, nothing learned,
+and those of an app that only passes messages (`trivial.py`: as many bytes to each device and back, nothing learned,
 nothing kept). Both run on the same SuperLink and SuperNodes, in turns; the first round of each turn is left out, and a
-round lasts from the end of the one before it to its own. The overhead is all of ours minus all of the traveller's:
-learning and ranking, encryption, the device's file, guards, aggregation and checkpoints.
+round lasts from the end of the one before it to its own. The overhead is what federec adds to the messages: learning
+and ranking, encryption, the device's file, guards, aggregation and checkpoints.
 
-Two more figures: the traveller on Flower as it is installed, where every message to a device starts a new interpreter
-(ours have them forked, `runtimes/flower/warm.py`); and what a device spends on its part of a round, of it learning and
-ranking. CPU seconds are those of all processes in a round, Flower's among them; where fewer cores are idle than a round
-keeps busy, seconds say more about the machine. What other devices spend is in `device.py`.
+Two more figures: the app that only passes messages on Flower as it is installed, where every message to a device starts
+a new interpreter (otherwise they are forked, `runtimes/flower/warm.py`); and what a device spends on its part of a
+round, and on learning and ranking in it. CPU seconds are those of all processes in a round, Flower's among them; where
+fewer cores are idle than a round keeps busy, seconds say more about the machine. What other devices spend is in
+`device.py`.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONP
 import torch
 from page import bars, put, table
 
+from federec.network import device
 from federec.network.catalogue import Catalogue
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder, share_out
 from federec.network.keys import Key
 from federec.network.messages import Order
-from federec.network.parameters import Seen
-from federec.network.settings import EVENTS, FederationSettings, prepare
+from federec.network.parameters import Payload
+from federec.network.settings import EVENTS, FederationSettings
 from federec.runs.config import RunConfig
-from federec.runtimes.flower import client
-from federec.runtimes.flower.up import Federation, share_out
+from federec.runtimes.flower.app import prepare
+from federec.runtimes.flower.up import Federation
 
 DEVICES, ROUNDS, TURNS = 5, 6, 3
 APP = """[project]
@@ -99,7 +101,7 @@ def spent(federation: Federation) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def traveller(folder: Path) -> Path:
+def only_messages(folder: Path) -> Path:
     """The folder of the trivial app."""
     (folder / "app").mkdir(parents=True)
     values = {"devices": DEVICES, "rows": 1682, "rounds": ROUNDS + 1, "out": str(folder / EVENTS)}
@@ -109,7 +111,7 @@ def traveller(folder: Path) -> Path:
 
 
 def together(home: Path) -> tuple[Rounds, Rounds]:
-    """The traveller and ours, in turns."""
+    """The app that only passes messages and federec, in turns."""
     config = RunConfig.checked(method="pfedrec", data="tastes", rounds=ROUNDS + 1)
     data = config.load()
     share_out(home, data, DEVICES)
@@ -118,7 +120,7 @@ def together(home: Path) -> tuple[Rounds, Rounds]:
         federation.warm_up()
         start(federation)
         for turn in range(TURNS):
-            flower.play(federation, traveller(home / f"trivial-{turn}"))
+            flower.play(federation, only_messages(home / f"trivial-{turn}"))
             folder = home / f"ours-{turn}"
             prepare(folder, config, FederationSettings.checked(expected=DEVICES), Catalogue.of(data))
             ours.play(federation, folder)
@@ -127,12 +129,12 @@ def together(home: Path) -> tuple[Rounds, Rounds]:
 
 
 def as_installed(home: Path) -> Rounds:
-    """The traveller on Flower alone."""
+    """The app that only passes messages, on Flower as it is installed."""
     rounds = Rounds()
     with Federation(home, tls=True, auth=True) as federation:
         del federation.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]
         start(federation)
-        rounds.play(federation, traveller(home / "trivial"))
+        rounds.play(federation, only_messages(home / "trivial"))
     return rounds
 
 
@@ -151,7 +153,7 @@ def alone(home: Path) -> tuple[float, float]:
     folder, key = home / "devices" / "device-0", Key.file(home / "secrets" / "device-0")
     whole, learning = [], []
     torch.set_num_threads(1)
-    learn = client.learn
+    learn = device.learn
 
     def timed(*given: Any, **named: Any) -> Any:
         began = time.process_time()
@@ -159,15 +161,14 @@ def alone(home: Path) -> tuple[float, float]:
         learning.append(time.process_time() - began)
         return learned
 
-    with closing(DeviceStore.open(folder, key)) as store:
+    with closing(DeviceFolder.open(folder, key)) as store:
         items = torch.randn(len(store.catalogue), 32)
-    seen = Seen(torch.arange(len(items)), {"items": items})
-    with patch.object(client, "learn", timed):
+    shared = Payload(torch.arange(len(items)), {"items": items})
+    with patch.object(device, "learn", timed):
         for round_ in range(1, ROUNDS + 1):
-            order = Order("train", "alone", round_, config, {}, [len(items)], seen=seen).pack()
+            order = Order("train", "alone", round_, config, {}, [len(items)], shared=shared).pack()
             began = time.process_time()
-            with closing(DeviceStore.open(folder, key)) as store:
-                client.Work(Order.read(order), store).train().pack()
+            device.answer(lambda: closing(DeviceFolder.open(folder, key)), order)
             whole.append(time.process_time() - began)
     return median(whole), median(learning)
 
@@ -182,15 +183,15 @@ def main() -> None:
         whole, learning = alone(Path(scratch) / "together")
     head = ["a round of five devices", "s, median", "s, least", "CPU s, all processes"]
     rows = [
-        installed.row("travelling alone, Flower as installed"),
-        flower.row("travelling alone, processes forked"),
+        installed.row("only messages, Flower as installed"),
+        flower.row("only messages, processes forked"),
         ours.row("pfedrec on tastes, processes forked"),
     ]
     more = [median(ours.seconds) / median(each.seconds) - 1 for each in (flower, installed)]
     text = table(head, rows) + (
-        f"\n\nOurs takes {more[0]:+.0%} against the traveller in the same processes, {more[1]:+.0%} against Flower as "
-        f"installed. A device's part of a round is {whole:.2f} s of CPU time, {learning:.2f} s of it learning and "
-        "ranking."
+        f"\n\nA federec round takes {more[0]:+.0%} time compared to a Flower app that only passes messages, in the "
+        f"same processes; {more[1]:+.0%} compared to that app on Flower as installed. A device's part of a round is "
+        f"{whole:.2f} s of CPU time, {learning:.2f} s of it learning and ranking."
     )
     print(text)
     if asked.page:

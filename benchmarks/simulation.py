@@ -21,9 +21,11 @@ from federation import ends, spent
 from federec.data.split import leave_one_out
 from federec.evaluation.protocols import protocol
 from federec.network.catalogue import Catalogue
-from federec.network.settings import FederationSettings, prepare
+from federec.network.device_folder import share_out
+from federec.network.settings import FederationSettings
 from federec.runs.config import RunConfig
-from federec.runtimes.flower.up import Federation, share_out
+from federec.runtimes.flower.app import prepare
+from federec.runtimes.flower.up import Federation
 from federec.runtimes.simulation import trainer
 
 NODES, ROUNDS = 100, 4

@@ -1,5 +1,5 @@
-"""A Flower app that does nothing but travel: as many bytes to each device and back as a federation's round, other bytes
-for each device and round, since Flower sends what it has sent before only once."""
+"""A Flower app that only passes messages: as many bytes to each device and back as a federation's round, other bytes
+for each device and round, since Flower sends equal bytes only once."""
 
 import json
 import time

@@ -72,6 +72,11 @@ def test_imports_point_one_way(package):
     assert [fault for path in inside for fault in wrong(path, package)] == []
 
 
+def test_only_the_flower_runtime_knows_flower():
+    knows = {path.parent for path in FILES for _, name, _ in imported(path) if name.split(".")[0] == "flwr"}
+    assert knows == {ROOT / "runtimes" / "flower"}
+
+
 @pytest.mark.parametrize("name", ["errors", "files", "settings", "streams"])
 def test_what_everybody_uses_knows_nobody(name):
     used = {name for _, name, _ in imported(ROOT / f"{name}.py")}

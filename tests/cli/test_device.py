@@ -84,7 +84,7 @@ def test_a_share_of_a_data_set(federec, refused, ratings, place):
 
 
 def test_what_init_refuses(federec, refused, place, catalogue, ratings, phone):
-    assert "is a device folder already; choose another place" in refused("device", "init", "--catalogue", catalogue)
+    assert "is a device folder already; choose another path" in refused("device", "init", "--catalogue", catalogue)
     other = ("--folder", place / "other")
     assert "either --catalogue FILE or" in refused("device", "init", *other)
     assert "either --catalogue FILE or" in refused(
@@ -160,16 +160,16 @@ def test_recommendations(federec, refused, place, ratings):
     import torch
 
     from federec.federation.state import State
-    from federec.network.device_folder import DeviceStore
+    from federec.network.device_folder import DeviceFolder
     from federec.network.keys import Key
-    from federec.network.parameters import Seen
+    from federec.network.parameters import Payload
     from federec.runs.config import RunConfig
 
     federec("device", "init", "--data", ratings, "--users", "0-1")
-    store = DeviceStore.open(place / "device", Key.file(keys(place)[0]))
+    store = DeviceFolder.open(place / "device", Key.file(keys(place)[0]))
     config = RunConfig.checked(method="pfedrec", data=str(ratings), settings={"dim": 4})
     start = State.start(config.build(), len(store.catalogue), 2, 0)
-    seen = Seen(torch.arange(len(store.catalogue)), {"items": start.shared["items"]})
+    seen = Payload(torch.arange(len(store.catalogue)), {"items": start.shared["items"]})
     store.commit("films-3", 4, store.begin("films-3", 4, start), seen, config)
     store.close()
     said = federec("device", "recommend", "--user", "u1", "-k", 3).out

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
@@ -16,12 +17,13 @@ def catalogue(tmp_path):
 
 def test_prepare_and_new_items(federec, tmp_path, catalogue):
     run = tmp_path / "run"
-    network = ("--network", "minimum=3", "--network", "rows=decoys", "--network", "decoys=2")
+    network = ("--network", "minimum=3", "--stage", "decoys:count=2")
     said = federec("federation", "prepare", run, "--catalogue", catalogue, "--rounds", 7, *network)
     assert said.code == 0
     assert said.out == f"start or continue it with: flwr run {run / 'app'} SUPERLINK\n"
     settings = json.loads((run / "federation.json").read_text())
-    assert (settings["minimum"], settings["channel"]["rows"], settings["sizes"]) == (3, "decoys", [3])
+    assert (settings["minimum"], settings["sizes"]) == (3, [3])
+    assert yaml.safe_load((run / "config.yaml").read_text())["channel"] == [{"stage": "decoys", "count": 2}]
     assert f"folder = '{run}'" in (run / "app" / "pyproject.toml").read_text()
     assert federec("federation", "add-items", run, "m2", "m4").out == "1 new items, 4 in all\n"
     assert json.loads((run / "catalogue.json").read_text())["items"] == ["m1", "m2", "m3", "m4"]
@@ -33,7 +35,16 @@ def test_refusals_leave_nothing_behind(refused, tmp_path, catalogue, ratings):
         ("works on every device's own message", "prepare", run, "--catalogue", catalogue, "--method", "metamf"),
         ("sees everybody's history", "prepare", run, "--catalogue", catalogue, "--method", "ease"),
         ("did you mean 'deadline'", "prepare", run, "--catalogue", catalogue, "--network", "dedline=3"),
-        ("set minimum to 3 or more", "prepare", run, "--catalogue", catalogue, "--network", "secure=true"),
+        ("set minimum to 3 or more", "prepare", run, "--catalogue", catalogue, "--stage", "secure-sum"),
+        (
+            "is no setting of the network; say it as a stage: --stage secure-sum",
+            "prepare",
+            run,
+            "--catalogue",
+            catalogue,
+            "--network",
+            "secure=true",
+        ),
         ("is not a catalogue", "prepare", run, "--catalogue", ratings),
         ("has 12 users, and a device hosts one or more", "up", "--data", ratings, "--devices", 13, "--out", run),
         ("--network minimum: write it as key=value", "up", "--data", ratings, "--network", "minimum", "--out", run),

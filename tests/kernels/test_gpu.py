@@ -11,8 +11,10 @@ import torch
 from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
 from federec.evaluation.protocols import protocol
+from federec.federation.channel import Channel
+from federec.federation.device import learn
 from federec.federation.engine import fits
-from federec.federation.round import learn, play
+from federec.federation.round import play
 from federec.federation.scoring import score_global, score_own
 from federec.federation.state import State
 from federec.methods.central import CentralMethod
@@ -211,11 +213,12 @@ def test_a_round_in_torch_waits_for_the_gpu_a_few_times_a_cohort(small, random_s
     devices = Devices.of(random_split(users=60, items=150, least=30, most=40, seed=2), False, "cuda")
     method, users = small(name), torch.arange(60, device="cuda")
     state = State.start(method, 150, 60, 3, "cuda")
-    learn(method, state, devices, users, 3, 1)
+    line = Channel(), lambda update, users: None
+    learn(method, state, devices, users, 3, 1, *line)
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with pytest.warns(UserWarning, match="synchroniz") as waits:
-            learn(method, state, devices, users, 3, 2)
+            learn(method, state, devices, users, 3, 2, *line)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert len(waits) <= 12  # of which one cohort, which it is here, needs all

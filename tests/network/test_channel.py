@@ -1,81 +1,132 @@
-"""What happens to updates on a device: rows asked for, clipping, noise."""
+"""One line: what a node sends is what a simulated device sends, and what the server makes of it is the same."""
 
-import math
+from functools import partial
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
-from federec.cohort.update import Update
-from federec.network.channel import ChannelSettings, clipped, noisy, rows_to_ask
-from federec.network.parameters import Seen
+from federec.cohort.draw import Devices
+from federec.federation.channel import Link
+from federec.federation.device import learn
+from federec.federation.state import State
+from federec.network.messages import Reply
+from federec.network.settings import FederationSettings
+from federec.runtimes.in_process import Fault
+from federec.stages.base import Secrets
 
-SECRET = bytes(range(16))
-
-
-def update(scale=1.0):
-    """Two devices with 2 and 3 rows, and a layer each."""
-    generator = torch.Generator().manual_seed(1)
-    rows, layer = torch.randn(5, 4, generator=generator), torch.randn(2, 3, 2, generator=generator)
-    return Update(torch.tensor([0, 3, 1, 2, 4]), torch.tensor([2, 3]), {"items": rows * scale}, {"net": layer * scale})
-
-
-def norms(sent):
-    parts = zip(sent.rows["items"].split([2, 3]), sent.layers["net"], strict=True)
-    return [math.sqrt(float(rows.square().sum() + layer.square().sum())) for rows, layer in parts]
-
-
-@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
-def test_no_device_sends_more_than_the_norm_and_directions_stay(scale, most):
-    before, after = update(scale), clipped(update(scale), most)
-    for old, new in zip(norms(before), norms(after), strict=True):
-        assert new == pytest.approx(min(old, most), rel=1e-4)
-    ratio = after.rows["items"] / before.rows["items"]
-    assert torch.allclose(ratio[:2], ratio[0, 0].expand(2, 4), rtol=1e-4)
+CHANNELS = [
+    (),
+    ("clip:norm=0.05",),
+    ("clip:norm=0.05", "laplace:scale=0.01"),
+    ("clip:norm=0.05", "gaussian:scale=0.01"),
+    ("dense", "gaussian:scale=0.01"),
+    ("top-rows:count=4", "quantise:bits=8"),
+    ("clip:norm=0.05", "gaussian:scale=0.01", "quantise:bits=16"),
+]
 
 
-def test_nothing_is_clipped_unless_asked_for():
-    sent = update()
-    assert clipped(sent, None) is sent
+def watched(replies):
+    """Keeps what nodes send when they train, as it arrives."""
+
+    def keep(node, reply):
+        replies[node] = Reply.parse(reply).update
+        return reply
+
+    return lambda node, kind, round_: Fault(change=partial(keep, node)) if kind == "train" else Fault()
 
 
-def seen(size=100_000):
-    return Seen(torch.arange(size), {"items": torch.zeros(size, 2)}, {"net": torch.zeros(500)})
+@pytest.mark.parametrize("method", ["pfedrec", "fedncf"])
+@pytest.mark.parametrize("channel", CHANNELS, ids=" ".join)
+def test_with_the_same_secrets_a_node_and_a_simulated_device_send_the_same_bits(
+    federation, random_split, small, method, channel
+):
+    split, replies = random_split(users=5), {}
+    settings = small(method).model_dump(mode="json")
+    federated = federation(
+        split.data, method, nodes=5, rounds=1, settings=settings, channel=channel, faults=watched(replies)
+    )
+    federated.serve()
+    run = FederationSettings.read(federated.run).run
+    own = {node: federated.folder(node).secret for node in range(5)}
+    config, sent = federated.config, {}
+    built = config.build()
+    devices = Devices.of(split, False)
+
+    def secrets(users):
+        return Secrets.of(own[int(users)], run, 1)
+
+    def deliver(update, users):
+        sent[int(users)] = update
+
+    link = config.link(built)
+    state = State.start(built, devices.n_items, 5, config.seed)
+    learn(built, state, devices, torch.arange(5), config.seed, 1, link.channel, deliver, memory=1, secrets=secrets)
+    assert sent.keys() == replies.keys() == own.keys()
+    for node, update in sent.items():
+        assert torch.equal(replies[node].ids, update.ids)
+        for name, rows in update.rows.items():
+            assert torch.equal(replies[node].rows[name], rows), (node, name)
+        for name, layer in update.layers.items():
+            assert torch.equal(replies[node].layers[name], layer[0]), (node, name)
 
 
-@pytest.mark.parametrize(("kind", "deviation"), [("laplace", math.sqrt(2) * 0.3), ("gaussian", 0.3)])
-def test_noise_has_its_distribution(kind, deviation):
-    noise = noisy(seen(), ChannelSettings(noise=kind, scale=0.3), SECRET, "run", 1).rows["items"].flatten()
-    assert float(noise.mean()) == pytest.approx(0, abs=0.01)
-    assert float(noise.std()) == pytest.approx(deviation, rel=0.02)
-    kurtosis = float(((noise / noise.std()) ** 4).mean())
-    assert kurtosis == pytest.approx(6 if kind == "laplace" else 3, rel=0.1)
+def test_the_secrets_of_nodes_differ_and_so_does_their_noise(federation, random_split):
+    replies, federated = {}, None
+    federated = federation(
+        random_split(users=3).data, nodes=3, rounds=1, channel=("dense", "gaussian"), faults=watched(replies)
+    )
+    federated.serve()
+    rows = [replies[node].rows["items"] for node in range(3)]
+    assert all(len(each) == 40 and (each != 0).all() for each in rows)
+    assert len({tuple(each[0].tolist()) for each in rows}) == 3
 
 
-def test_noise_is_the_same_when_a_round_is_played_again_and_another_otherwise():
-    channel = ChannelSettings(noise="gaussian", scale=1.0)
-    first = noisy(seen(50), channel, SECRET, "run", 1)
-    assert torch.equal(first.rows["items"], noisy(seen(50), channel, SECRET, "run", 1).rows["items"])
-    for secret, run, round_ in ((SECRET[::-1], "run", 1), (SECRET, "other", 1), (SECRET, "run", 2)):
-        other = noisy(seen(50), channel, secret, run, round_)
-        assert not (first.rows["items"] == other.rows["items"]).any()
-    assert not torch.isin(first.layers["net"], first.rows["items"]).any()
+def test_among_decoys_a_node_sends_what_it_fetched(federation, random_split):
+    replies = {}
+    federated = federation(
+        random_split(users=3, items=400).data, nodes=3, rounds=2, channel=("decoys:count=60",), faults=watched(replies)
+    )
+    federated.serve()
+    for order in federated.transport.sent:
+        if order.kind == "train" and order.round == 2:
+            assert len(order.shared.ids) < 400 and any(torch.equal(order.shared.ids, r.ids) for r in replies.values())
 
 
-def test_decoys_come_back_in_every_round_and_hide_what_is_needed():
-    channel = ChannelSettings(rows="decoys", decoys=50)
-    first, second = (rows_to_ask(channel, torch.tensor(ids), 1000, SECRET) for ids in ([3, 9], [3, 700]))
-    assert {3, 9} <= set(first.tolist())
-    assert len(set(first.tolist()) & set(second.tolist())) >= 50
-    assert torch.equal(first, first.unique())
-    assert not torch.equal(first, rows_to_ask(channel, torch.tensor([3, 9]), 1000, SECRET[::-1]))
+def test_a_hub_clips_each_of_its_users(federation, random_split):
+    replies = {}
+    federated = federation(
+        random_split(users=12).data, nodes=2, rounds=1, channel=("clip:norm=0.01",), faults=watched(replies)
+    )
+    federated.serve()
+    for update in replies.values():
+        assert 0.01 < float(update.rows["items"].norm()) <= 6 * 0.01 * 1.0001
 
 
-def test_what_is_asked_for_without_hiding_is_what_is_needed_and_all_is_none():
-    needed = torch.tensor([1, 5])
-    assert torch.equal(rows_to_ask(ChannelSettings(), needed, 10, SECRET), needed)
-    assert len(rows_to_ask(ChannelSettings(rows="all"), needed, 10, SECRET)) == 0
-    assert len(rows_to_ask(ChannelSettings(secure=True), needed, 10, SECRET)) == 0
+def test_touched_mean_needs_nodes_of_one_user(federation, random_split):
+    data = random_split(users=4).data
+    federated = federation(data, "fedmf", nodes=4, rounds=2, aggregator="touched-mean")
+    assert federated.serve()["config"]["aggregator"] == "touched-mean"
+    assert Link.of(federated.config.build(), aggregator="touched-mean").aggregator.name == "touched-mean"
+
+
+def test_hubs_are_refused_where_single_updates_are_needed(federation, random_split):
+    federated = federation(
+        random_split(users=6).data, "fedmf", nodes=2, rounds=1, aggregator="touched-mean", patience=0.2
+    )
+    with pytest.raises(Exception, match="round 1"):
+        federated.serve()
+    assert any("speaks for" in line["detail"] for line in federated.events("rejected"))
+
+
+def test_quantised_updates_take_a_quarter_of_the_bytes(federation, random_split, tmp_path):
+    sizes = {}
+    for number, channel in enumerate([("dense",), ("dense", "quantise:bits=8")]):
+        replies = {}
+        federated = federation(
+            random_split(users=3, items=3000, most=20).data, nodes=3, rounds=1, channel=channel,
+            faults=watched(replies), at=tmp_path / str(number),
+        )  # fmt: skip
+        sizes[channel[-1]] = federated.serve()["communication"]["up_bytes_per_node_round"]
+    assert sizes["quantise:bits=8"] < 0.3 * sizes["dense"]

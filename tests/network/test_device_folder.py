@@ -25,9 +25,9 @@ from federec.runs.config import RunConfig
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
 from federec.network.catalogue import Catalogue
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
-from federec.network.parameters import Seen
+from federec.network.parameters import Payload
 from federec.network.vault import Vault
 
 KEY = Key("file", b"k" * 32)
@@ -37,14 +37,14 @@ CONFIG = RunConfig.checked(method="pfedrec", settings={"dim": 4})
 @pytest.fixture
 def store(tmp_path):
     catalogue = Catalogue(tuple(f"item-{code}" for code in range(9)))
-    return DeviceStore.create(tmp_path / "device", KEY, catalogue, ["ann", "bob"])
+    return DeviceFolder.create(tmp_path / "device", KEY, catalogue, ["ann", "bob"])
 
 
 def test_a_share_of_a_data_set_trains_on_what_a_local_run_trains_on(tmp_path, random_split):
     whole = random_split(users=12, items=40)
     for data in (whole.data, whole.data.__class__(**(vars(whole.data) | {"times": None}))):
         codes = [3, 4, 5, 9]
-        part = DeviceStore.share(tmp_path / f"timed-{data.times is not None}", KEY, data, codes).devices(seed=5)
+        part = DeviceFolder.share(tmp_path / f"timed-{data.times is not None}", KEY, data, codes).devices(seed=5)
         everyone = Devices.of(leave_one_out(data, 5), False)
         for local, code in enumerate(codes):
             own, same = (d.train[d.ptr[u] : d.ptr[u + 1]] for d, u in ((part, local), (everyone, code)))
@@ -58,7 +58,7 @@ def test_what_was_added_is_there_when_opened_again(store):
     store.add(0, "item-1", time=6.0)
     store.add(1, "item-7")
     store.close()
-    again = DeviceStore.open(store.path, KEY)
+    again = DeviceFolder.open(store.path, KEY)
     assert again.users == ["ann", "bob"]
     assert again.history(0).items.tolist() == [3, 1]
     assert again.history(0).times.tolist() == [5.0, 6.0]
@@ -69,7 +69,7 @@ def test_what_was_added_is_there_when_opened_again(store):
 
 def test_a_round_can_be_played_again_but_not_the_one_before(store):
     start = State.start(CONFIG.build(), 9, 2, seed=0)
-    seen = Seen(torch.arange(9), {"items": start.shared["items"]})
+    seen = Payload(torch.arange(9), {"items": start.shared["items"]})
     values = {}
     for number in (1, 2, 5):
         state = store.begin("run", number, start)
@@ -89,7 +89,7 @@ def test_the_state_after_a_chosen_round_is_kept_as_long_as_asked_for(store):
     for number in range(1, 6):
         state = store.begin("run", number, start)
         state.private["score.0.bias"].fill_(number)
-        store.commit("run", number, state, Seen(torch.arange(9), {}), CONFIG, keep=2 if number < 5 else 0)
+        store.commit("run", number, state, Payload(torch.arange(9), {}), CONFIG, keep=2 if number < 5 else 0)
         if number == 4:
             assert (store.after("run", 2, start).private["score.0.bias"] == 2).all()
     assert (store.after("run", 5, start).private["score.0.bias"] == 5).all()
@@ -120,11 +120,11 @@ def test_nothing_private_can_be_read_in_the_folder(small, tmp_path, random_split
     labels = np.array([f"user-{u}@example.org" for u in range(4)], object)
     data = data.__class__(**(vars(data) | {"user_ids": labels, "item_ids": np.array([f"film-{i}" for i in range(20)])}))
     method = small(name)
-    store = DeviceStore.share(tmp_path / "device", KEY, data, range(4))
+    store = DeviceFolder.share(tmp_path / "device", KEY, data, range(4))
     state = store.begin("a-run", 1, State.start(method, 20, 4, seed=0))
     play(method, state, store.devices(0), torch.arange(4), 0, 1)
     tables = {key: value for key, value in state.shared.items() if method.shared()[key].rows}
-    store.commit("a-run", 1, state, Seen(torch.arange(20), tables), RunConfig.of(method, data))
+    store.commit("a-run", 1, state, Payload(torch.arange(20), tables), RunConfig.of(method, data))
     hidden = [
         *secrets_of(store, state),
         b"a-run",
@@ -146,7 +146,7 @@ def test_what_is_forgotten_is_gone(store):
     start = State.start(CONFIG.build(), 9, 2, seed=0)
     state = store.begin("run", 1, start)
     state.private["score.0.bias"].fill_(7.0)
-    store.commit("run", 1, state, Seen.nothing(), CONFIG)
+    store.commit("run", 1, state, Payload.nothing(), CONFIG)
     with sqlite3.connect(store.path / "device.db") as db:
         rows = db.execute("SELECT value FROM sealed WHERE name LIKE 'state 0 %' OR name = 'history 0'").fetchall()
     pieces = [value[i : i + 24] for (value,) in rows for i in range(0, len(value) - 24, 24)]
@@ -154,7 +154,7 @@ def test_what_is_forgotten_is_gone(store):
     assert all(piece in raw(store.path) for piece in pieces)
     store.forget(0, "item-3")
     assert not any(piece in raw(store.path) for piece in pieces)
-    again = DeviceStore.open(store.path, KEY)
+    again = DeviceFolder.open(store.path, KEY)
     assert again.history(0).items.tolist() == [5]
     assert again.history(1).items.tolist() == [3]
     bias = again.begin("run", 2, start).private["score.0.bias"]
@@ -170,11 +170,11 @@ def test_a_round_does_not_bring_back_what_was_forgotten_meanwhile(store):
     store.add(0, "item-3")
     start = State.start(CONFIG.build(), 9, 2, seed=0)
     store.devices(seed=0)
-    other = DeviceStore.open(store.path, KEY)
+    other = DeviceFolder.open(store.path, KEY)
     other.forget(0, "item-3")
     state = store.begin("run", 1, start)
     state.private["score.0.bias"].fill_(7.0)
-    store.commit("run", 1, state, Seen.nothing(), CONFIG)
+    store.commit("run", 1, state, Payload.nothing(), CONFIG)
     bias = other.begin("run", 2, start).private["score.0.bias"]
     assert torch.equal(bias[0], start.private["score.0.bias"][0])
     assert (bias[1] == 7.0).all()
@@ -183,8 +183,8 @@ def test_a_round_does_not_bring_back_what_was_forgotten_meanwhile(store):
 def test_interactions_added_during_a_round_stay(store):
     start = State.start(CONFIG.build(), 9, 2, seed=0)
     state = store.begin("run", 1, start)
-    DeviceStore.open(store.path, KEY).add(1, "item-8")
-    store.commit("run", 1, state, Seen.nothing(), CONFIG)
+    DeviceFolder.open(store.path, KEY).add(1, "item-8")
+    store.commit("run", 1, state, Payload.nothing(), CONFIG)
     assert store.history(1).items.tolist() == [8]
 
 
@@ -192,7 +192,7 @@ def test_rows_seen_are_the_newest_of_a_run(store):
     start = State.start(CONFIG.build(), 9, 2, seed=0)
     for run, number, ids, value in (("a", 1, [1, 3], 1.0), ("a", 2, [3, 7], 2.0), ("b", 1, [4], 3.0)):
         rows = {"items": torch.full((len(ids), 4), value)}
-        store.commit(run, number, store.begin(run, number, start), Seen(torch.tensor(ids), rows), CONFIG)
+        store.commit(run, number, store.begin(run, number, start), Payload(torch.tensor(ids), rows), CONFIG)
         if number == 2:
             assert store.seen().ids.tolist() == [1, 3, 7]
             assert store.seen().shared(9)["items"][:, 0].tolist() == [0, 1, 0, 2, 0, 0, 0, 2, 0]
@@ -202,7 +202,7 @@ def test_rows_seen_are_the_newest_of_a_run(store):
 def test_a_catalogue_grows_and_never_renumbers(store):
     store.add(0, "item-3")
     store.grow(store.catalogue.grown(["item-9", "item-3"]))
-    again = DeviceStore.open(store.path, KEY)
+    again = DeviceFolder.open(store.path, KEY)
     assert len(again.catalogue) == 10
     again.add(0, "item-9")
     assert again.history(0).items.tolist() == [3, 9]
@@ -220,9 +220,9 @@ def test_what_create_and_open_refuse(tmp_path, store):
         (tmp_path / "new", ["a", "a"], "a user is given twice"),
     ):
         with pytest.raises(UserError, match=says):
-            DeviceStore.create(path, KEY, catalogue, users)
+            DeviceFolder.create(path, KEY, catalogue, users)
     with pytest.raises(UserError, match=r"is not a device folder \(no device.db\); make one with: federec device init"):
-        DeviceStore.open(tmp_path / "new", KEY)
+        DeviceFolder.open(tmp_path / "new", KEY)
     assert [path.name for path in tmp_path.iterdir()] == ["device"]
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o700
 
@@ -237,7 +237,7 @@ def test_who_is_meant(store):
 
 def test_other_settings_under_the_same_run_are_refused(store):
     start = State.start(CONFIG.build(), 9, 2, seed=0)
-    store.commit("run", 1, store.begin("run", 1, start), Seen.nothing(), CONFIG)
+    store.commit("run", 1, store.begin("run", 1, start), Payload.nothing(), CONFIG)
     wide = State.start(CONFIG.build().model_copy(update={"dim": 5}), 9, 2, seed=0)
     with pytest.raises(UserError, match="settings have changed under the same name; start a new run"):
         store.begin("run", 2, wide)
@@ -250,7 +250,7 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.folder = TemporaryDirectory()
         catalogue = Catalogue(tuple(map(str, range(9))))
-        self.store = DeviceStore.create(Path(self.folder.name) / "d", KEY, catalogue, ["a", "b"])
+        self.store = DeviceFolder.create(Path(self.folder.name) / "d", KEY, catalogue, ["a", "b"])
         self.start = State(shared={}, private={"x": torch.zeros(2)})
         self.run, self.round, self.kept, self.playing, self.histories = "", 0, {}, None, [[], []]
 
@@ -283,7 +283,7 @@ class Model(RuleBasedStateMachine):
 
         self.store._vault.put = put
         try:
-            self.store.commit(run, number, state, Seen.nothing(), CONFIG)
+            self.store.commit(run, number, state, Payload.nothing(), CONFIG)
         except KeyboardInterrupt:
             return
         finally:
@@ -314,7 +314,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def restart(self):
         self.store.close()
-        self.store = DeviceStore.open(Path(self.folder.name) / "d", KEY)
+        self.store = DeviceFolder.open(Path(self.folder.name) / "d", KEY)
         self.playing = None
 
     @invariant()
@@ -338,8 +338,8 @@ import torch
 from federec.federation.state import State
 from federec.runs.config import RunConfig
 from federec.network.keys import Key
-from federec.network.parameters import Seen
-from federec.network.device_folder import DeviceStore
+from federec.network.parameters import Payload
+from federec.network.device_folder import DeviceFolder
 
 key, config, path = Key("file", b"k" * 32), RunConfig.checked(), Path(sys.argv[1])
 found = []
@@ -348,15 +348,15 @@ for statement in range(1, 100):
     shutil.copytree(path, copy)
     child = os.fork()
     if not child:
-        store = DeviceStore.open(copy, key)
+        store = DeviceFolder.open(copy, key)
         state = store.begin("run", 2, State({}, {"x": torch.zeros(2)}))
         state.private["x"] += 1
         left = iter(range(1, statement))
         store._vault._db.set_trace_callback(lambda sql: next(left, None) or os._exit(9))
-        store.commit("run", 2, state, Seen.nothing(), config)
+        store.commit("run", 2, state, Payload.nothing(), config)
         os._exit(0)
     killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    store = DeviceStore.open(copy, key)
+    store = DeviceFolder.open(copy, key)
     after = store.begin("run", 3, State({}, {"x": torch.zeros(2)})).private["x"].tolist()
     found.append([killed, store.head.round, after])
     if not killed:
@@ -369,7 +369,7 @@ def test_a_process_killed_at_any_statement_of_a_commit_leaves_before_or_after(st
     """Real processes, ended without warning; the round is then played again."""
     state = store.begin("run", 1, State({}, {"x": torch.zeros(2)}))
     state.private["x"] += 5
-    store.commit("run", 1, state, Seen.nothing(), CONFIG)
+    store.commit("run", 1, state, Payload.nothing(), CONFIG)
     store.close()
     done = subprocess.run([sys.executable, "-c", KILLED, store.path], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

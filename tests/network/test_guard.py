@@ -21,8 +21,8 @@ EXPECTED = Expected(
     devices=5,
     max_norm=10.0,
 )
-FACTS = {"run": "films-7", "round": 3, "catalogue": "9-abc", "devices": 2}
-FACTS |= {"sums": {"loss": (81.5, 40), "valid sampled hr@10": (1.0, 2), "test full hr@10": (0.0, 0)}}
+METADATA = {"run": "films-7", "round": 3, "catalogue": "9-abc", "devices": 2}
+METADATA |= {"sums": {"loss": (81.5, 40), "valid sampled hr@10": (1.0, 2), "test full hr@10": (0.0, 0)}}
 
 
 def good():
@@ -34,8 +34,8 @@ def good():
     }
 
 
-def reason(facts=FACTS, tensors=None, expected=EXPECTED, answered=(), sender=7):
-    rejection = check(sender, facts, good() if tensors is None else tensors, expected, answered)
+def reason(metadata=METADATA, tensors=None, expected=EXPECTED, answered=(), sender=7):
+    rejection = check(sender, metadata, good() if tensors is None else tensors, expected, answered)
     return rejection and rejection.reason
 
 
@@ -48,20 +48,20 @@ def test_what_was_asked_for_is_taken_in():
 
 
 CASES = {
-    "an old round": ("replay", {"facts": FACTS | {"round": 2}}),
-    "another run": ("replay", {"facts": FACTS | {"run": "films-6"}}),
+    "an old round": ("replay", {"metadata": METADATA | {"round": 2}}),
+    "another run": ("replay", {"metadata": METADATA | {"run": "films-6"}}),
     "a second answer": ("duplicate", {"answered": {7}}),
-    "an old catalogue": ("catalogue", {"facts": FACTS | {"catalogue": "8-abc"}}),
-    "too many devices": ("malformed", {"facts": FACTS | {"devices": 6}}),
-    "no devices": ("malformed", {"facts": FACTS | {"devices": 0}}),
-    "devices that are no number": ("malformed", {"facts": FACTS | {"devices": True}}),
-    "no round": ("malformed", {"facts": {k: v for k, v in FACTS.items() if k != "round"}}),
-    "a loss that is no number": ("non-finite", {"facts": FACTS | {"sums": {"loss": (math.nan, 3)}}}),
-    "a metric beyond all users": ("malformed", {"facts": FACTS | {"sums": {"valid full hr@10": (2.5, 2)}}}),
-    "a metric below zero": ("malformed", {"facts": FACTS | {"sums": {"valid full hr@10": (-0.1, 2)}}}),
-    "a metric of users it has not": ("malformed", {"facts": FACTS | {"sums": {"valid full hr@10": (3.0, 3)}}}),
-    "no pair": ("malformed", {"facts": FACTS | {"sums": {"loss": 1.0}}}),
-    "no facts": ("malformed", {"facts": None}),
+    "an old catalogue": ("catalogue", {"metadata": METADATA | {"catalogue": "8-abc"}}),
+    "too many devices": ("malformed", {"metadata": METADATA | {"devices": 6}}),
+    "no devices": ("malformed", {"metadata": METADATA | {"devices": 0}}),
+    "devices that are no number": ("malformed", {"metadata": METADATA | {"devices": True}}),
+    "no round": ("malformed", {"metadata": {k: v for k, v in METADATA.items() if k != "round"}}),
+    "a loss that is no number": ("non-finite", {"metadata": METADATA | {"sums": {"loss": (math.nan, 3)}}}),
+    "a metric beyond all users": ("malformed", {"metadata": METADATA | {"sums": {"valid full hr@10": (2.5, 2)}}}),
+    "a metric below zero": ("malformed", {"metadata": METADATA | {"sums": {"valid full hr@10": (-0.1, 2)}}}),
+    "a metric of users it has not": ("malformed", {"metadata": METADATA | {"sums": {"valid full hr@10": (3.0, 3)}}}),
+    "no pair": ("malformed", {"metadata": METADATA | {"sums": {"loss": 1.0}}}),
+    "no metadata": ("malformed", {"metadata": None}),
     "no layer": ("malformed", {"tensors": {k: v for k, v in good().items() if k != "layers:net"}}),
     "a list": ("malformed", {"tensors": good() | {"layers:net": [[1.0] * 2] * 4}}),
     "doubles": ("dtype", {"tensors": good() | {"layers:net": torch.ones(4, 2, dtype=torch.float64)}}),
@@ -96,7 +96,7 @@ def test_rows_are_items_once_each(ids):
 def test_the_norm_is_that_of_one_device():
     large = good() | {"layers:bias": torch.tensor(15.0)}
     assert reason(tensors=large) is None  # two devices, 10 each
-    assert reason(tensors=large, facts=FACTS | {"devices": 1, "sums": {}}) == "norm"
+    assert reason(tensors=large, metadata=METADATA | {"devices": 1, "sums": {}}) == "norm"
 
 
 class Hostile:
@@ -130,21 +130,21 @@ junk = st.recursive(
 
 
 @given(junk, junk, junk)
-def test_junk_is_refused_and_never_fatal(sender, facts, tensors):
-    rejection = check(sender, facts, tensors, EXPECTED, {7})
+def test_junk_is_refused_and_never_fatal(sender, metadata, tensors):
+    rejection = check(sender, metadata, tensors, EXPECTED, {7})
     assert isinstance(rejection, Rejection)
     assert rejection.reason in REASONS
 
 
-@given(st.sampled_from([*FACTS]), junk)
-def test_one_odd_fact_is_never_fatal(name, value):
-    rejection = check(7, FACTS | {name: value}, good(), EXPECTED, set())
+@given(st.sampled_from([*METADATA]), junk)
+def test_one_odd_field_is_never_fatal(name, value):
+    rejection = check(7, METADATA | {name: value}, good(), EXPECTED, set())
     assert rejection is None or rejection.reason in REASONS
 
 
 @given(st.sampled_from([*good()]), junk)
 def test_one_odd_tensor_is_never_fatal(name, value):
-    rejection = check(7, FACTS, good() | {name: value}, EXPECTED, set())
+    rejection = check(7, METADATA, good() | {name: value}, EXPECTED, set())
     assert rejection is not None or isinstance(value, torch.Tensor)
 
 

@@ -12,9 +12,9 @@ from federec.federation.scoring import score_global, score_own
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
-from federec.network.parameters import Seen, start
+from federec.network.parameters import Payload, start
 from federec.network.recommend import recommend, scored
 from federec.runs.config import RunConfig
 
@@ -25,7 +25,7 @@ SEED = 3
 def seen_of(method, shared, ids):
     tables = {name for name, param in method.shared().items() if param.rows}
     rows = {name: shared[name][ids] for name in tables}
-    return Seen(ids if tables else ids[:0], rows, {name: shared[name] for name in shared.keys() - tables})
+    return Payload(ids if tables else ids[:0], rows, {name: shared[name] for name in shared.keys() - tables})
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, DeviceMethod)])
@@ -34,7 +34,7 @@ def test_it_ranks_as_the_device_of_a_local_run_does(name, small, random_split, t
     method = small(name)
     config = RunConfig.of(method, split.data, seed=SEED)
     devices, everyone = Devices.of(split, False), torch.arange(6)
-    store = DeviceStore.share(tmp_path / "device", KEY, split.data, range(6))
+    store = DeviceFolder.share(tmp_path / "device", KEY, split.data, range(6))
     state = State.start(method, 25, 6, SEED)
     for round_ in (1, 2, 3):
         before, start = state.copy(), State.start(method, 25, 6, SEED)
@@ -63,7 +63,7 @@ def trained(small, random_split, tmp_path):
     """A device of two users that has seen items 0 to 9 of 12."""
     split = random_split(users=2, items=12, most=5)
     method = small("fedmf")
-    store = DeviceStore.share(tmp_path / "device", KEY, split.data, [0, 1])
+    store = DeviceFolder.share(tmp_path / "device", KEY, split.data, [0, 1])
     start = State.start(method, 12, 2, SEED)
     state = store.begin("run", 1, start)
     seen = seen_of(method, start.shared, torch.arange(10))
@@ -88,7 +88,7 @@ def test_best_first_and_with_titles(trained):
 
 
 def test_what_is_not_learned_yet_cannot_be_asked(random_split, tmp_path):
-    store = DeviceStore.share(tmp_path / "device", KEY, random_split().data, [0])
+    store = DeviceFolder.share(tmp_path / "device", KEY, random_split().data, [0])
     with pytest.raises(UserError, match="nothing was learned here yet"):
         recommend(store, 0)
 
@@ -103,7 +103,9 @@ def test_a_user_without_interactions_is_answered(trained):
 def test_after_a_federation_a_device_ranks_as_in_a_local_run(name, small, random_split, federation):
     """Users spread over three devices, against all users in one process."""
     split, method = random_split(users=7, items=25), small(name)
-    federated = federation(split.data, name, nodes=3, rounds=3, seed=SEED, settings=method.model_dump(), rows="all")
+    federated = federation(
+        split.data, name, nodes=3, rounds=3, seed=SEED, settings=method.model_dump(), channel=("dense",)
+    )
     federated.serve()
     devices, everyone, state = Devices.of(split, False), torch.arange(7), State.start(method, 25, 7, SEED)
     for round_ in (1, 2):
@@ -120,14 +122,14 @@ def test_after_a_federation_a_device_ranks_as_in_a_local_run(name, small, random
         got.append((everyone, score_global(method, state, everyone, items.expand(7, -1), devices)))
     for users, scores in got:
         for user, expected in zip(users.tolist(), scores, strict=True):
-            store = federated.store(user % 3)
+            store = federated.folder(user % 3)
             assert torch.allclose(scored(store, store.user(str(user))), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["pfedrec", "fedrap"])
 def test_a_catalogue_that_has_grown(name, small, random_split, tmp_path):
     data, method = random_split(users=2, items=20).data, small(name)
-    store = DeviceStore.share(tmp_path / "device", KEY, data, [0, 1])
+    store = DeviceFolder.share(tmp_path / "device", KEY, data, [0, 1])
     config = RunConfig.of(method, data, seed=SEED)
     begun = start(method, [20], 2, SEED)
     store.commit("run", 1, store.begin("run", 1, begun), seen_of(method, begun.shared, torch.arange(20)), config, [20])

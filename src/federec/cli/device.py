@@ -15,10 +15,10 @@ from typer import Argument, Option
 from federec.errors import UserError
 
 if TYPE_CHECKING:
-    from federec.network.device_folder import DeviceStore
+    from federec.network.device_folder import DeviceFolder
     from federec.network.keys import Key
 
-    Make = Callable[[Path, Key], DeviceStore]
+    Make = Callable[[Path, Key], DeviceFolder]
 
 app = typer.Typer(
     help="A device: keep interactions in an encrypted folder, recommend offline, forget.",
@@ -66,13 +66,13 @@ def init(
     make = _from_catalogue(catalogue, user or ["me"]) if catalogue is not None else _from_data(str(data), users)
     own, new = _make_key(key, passphrase, keyring)
     try:
-        store = make(folder, own)
+        device = make(folder, own)
     except BaseException:
         if new:
             own.destroy()
         raise
-    hosts = f"user '{store.users[0]}'" if len(store.users) == 1 else f"{len(store.users):,} users"
-    typer.echo(f"{folder}: hosts {hosts}, {len(store.catalogue):,} items; {_locked(folder)}")
+    hosts = f"user '{device.users[0]}'" if len(device.users) == 1 else f"{len(device.users):,} users"
+    typer.echo(f"{folder}: hosts {hosts}, {len(device.catalogue):,} items; {_locked(folder)}")
 
 
 @app.command()
@@ -84,10 +84,10 @@ def add(
     key: Path | None = KEY,
 ) -> None:
     """Record that a user touched an item just now. It stays on this device."""
-    with _opened(folder, key) as store:
-        number = store.user(user)
-        store.add(number, item, rating=rating)
-        typer.echo(f"recorded {_named(store, item)}; interactions: {len(store.history(number)):,}")
+    with _opened(folder, key) as device:
+        number = device.user(user)
+        device.add(number, item, rating=rating)
+        typer.echo(f"recorded {_named(device, item)}; interactions: {len(device.history(number)):,}")
 
 
 @app.command()
@@ -97,15 +97,15 @@ def status(folder: Path = FOLDER, key: Path | None = KEY) -> None:
 
     from federec.reporting.tables import facts_table
 
-    with _opened(folder, key) as store:
-        head = store.head
-        names = store.users if len(store.users) <= 5 else f"{len(store.users):,}"
+    with _opened(folder, key) as device:
+        head = device.head
+        names = device.users if len(device.users) <= 5 else f"{len(device.users):,}"
         facts = {
             "folder": f"{folder.resolve()}, {sum(file.stat().st_size for file in folder.iterdir()) / 1024:,.0f} kB",
             "lock": _locked(folder),
             "users": ", ".join(names) if isinstance(names, list) else names,
-            "interactions": sum(len(store.history(user)) for user in range(len(store.users))),
-            "catalogue": f"{len(store.catalogue):,} items, version {store.catalogue.version}",
+            "interactions": sum(len(device.history(user)) for user in range(len(device.users))),
+            "catalogue": f"{len(device.catalogue):,} items, version {device.catalogue.version}",
             "learned": "nothing yet: it has not taken part in a federation",
         }
         if head is not None:
@@ -129,11 +129,11 @@ def recommend(
     from federec.network import recommend as offline
     from federec.reporting.tables import items_table
 
-    with _opened(folder, key) as store:
-        items = offline.recommend(store, store.user(user), k)
+    with _opened(folder, key) as device:
+        items = offline.recommend(device, device.user(user), k)
         if not items:
             raise UserError("there is nothing left to recommend: every item is known, or the model diverged")
-        items_table(items, bool(store.catalogue.titles))
+        items_table(items, bool(device.catalogue.titles))
 
 
 @app.command()
@@ -161,13 +161,13 @@ def forget(
     if everything and user is None:
         _erase(folder, yes)
         return
-    with _opened(folder, key) as store:
-        number = store.user(user)
+    with _opened(folder, key) as device:
+        number = device.user(user)
         if everything and not yes:
-            typer.confirm(f"Erase all {len(store.history(number)):,} interactions of '{user}'?", abort=True)
-        store.forget(number, item)
-        what = "everything" if item is None else _named(store, item)
-        typer.echo(f"forgot {what} and the private parameters; interactions left: {len(store.history(number)):,}")
+            typer.confirm(f"Erase all {len(device.history(number)):,} interactions of '{user}'?", abort=True)
+        device.forget(number, item)
+        what = "everything" if item is None else _named(device, item)
+        typer.echo(f"forgot {what} and the private parameters; interactions left: {len(device.history(number)):,}")
 
 
 def _erase(folder: Path, yes: bool) -> None:
@@ -189,14 +189,14 @@ def _erase(folder: Path, yes: bool) -> None:
 
 
 @contextmanager
-def _opened(folder: Path, key: Path | None) -> Iterator[DeviceStore]:
-    from federec.network.device_folder import DeviceStore
+def _opened(folder: Path, key: Path | None) -> Iterator[DeviceFolder]:
+    from federec.network.device_folder import DeviceFolder
 
-    store = DeviceStore.open(folder, find_key(folder, key))
+    device = DeviceFolder.open(folder, find_key(folder, key))
     try:
-        yield store
+        yield device
     finally:
-        store.close()
+        device.close()
 
 
 def find_key(folder: Path, given: Path | None) -> Key:
@@ -215,17 +215,17 @@ def find_key(folder: Path, given: Path | None) -> Key:
 
 def _from_catalogue(path: Path, users: list[str]) -> Make:
     from federec.network.catalogue import Catalogue
-    from federec.network.device_folder import DeviceStore
+    from federec.network.device_folder import DeviceFolder
 
-    return partial(DeviceStore.create, catalogue=Catalogue.read(path), users=users)
+    return partial(DeviceFolder.create, catalogue=Catalogue.read(path), users=users)
 
 
 def _from_data(name: str, users: str | None) -> Make:
     from federec.data.sets import load
-    from federec.network.device_folder import DeviceStore
+    from federec.network.device_folder import DeviceFolder
 
     data = load(name)
-    return partial(DeviceStore.share, data=data, codes=_numbers(users or f"0-{data.n_users - 1}", data.n_users))
+    return partial(DeviceFolder.share, data=data, codes=_numbers(users or f"0-{data.n_users - 1}", data.n_users))
 
 
 def _make_key(file: Path | None, passphrase: bool, keyring: bool) -> tuple[Key, bool]:
@@ -256,8 +256,8 @@ def _locked(folder: Path) -> str:
     return f"locked with a {places[found.kind]}"
 
 
-def _named(store: DeviceStore, item: str) -> str:
-    title = store.catalogue.titles.get(item)
+def _named(device: DeviceFolder, item: str) -> str:
+    title = device.catalogue.titles.get(item)
     return f"'{item}' ({title})" if title else f"'{item}'"
 
 

@@ -31,11 +31,20 @@ COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 NETWORK = Option(
     None,
     metavar="KEY=VALUE",
-    help="How devices and server work together, such as deadline=60, minimum=3, rows=decoys, clip=1, noise=gaussian, "
-    "scale=0.1, secure=true, metrics_port=9464; may be repeated. By default (rows=needed) a device names the item rows "
-    "that it needs: where it has one user alone, that tells the server which items the user has. rows=decoys, rows=all "
-    "and secure=true hide it, for more bytes.",
+    help="How nodes and server work together, such as deadline=60, minimum=3, metrics_port=9464; may be repeated.",
 )
+
+
+STAGE = Option(
+    None,
+    "--stage",
+    metavar="NAME[:KEY=VALUE,...]",
+    help="What happens to updates before they leave a node, in order, such as clip:norm=1, gaussian:scale=0.1, decoys, "
+    "dense, quantise:bits=8, secure-sum; may be repeated. Without any, a node names the item rows that it needs: where "
+    "it hosts only one user, that tells the server which items the user has. decoys, dense and secure-sum hide it, for "
+    "more bytes.",
+)
+AGGREGATOR = Option(None, help="How the server makes one of many updates. [default: the method's own]")
 
 
 @app.command()
@@ -45,25 +54,29 @@ def up(
     data: str = Option("tastes", help="A named set or a file of interactions."),
     method: str = Option("pfedrec", help="Name of a method; see `federec methods`."),
     rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
-    seed: int = Option(0, help="Of every random number."),
+    seed: int = Option(0, help="Seed of all random numbers."),
     out: Path | None = Option(None, readable=False, help="Folder of the run. [default: a new one under runs/]"),
     protocol: str = Option("clean", help="How negatives are drawn: clean or paper."),
     with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
     set_: list[str] | None = Option(
         None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
     ),
+    stage: list[str] | None = STAGE,
+    aggregator: str | None = AGGREGATOR,
     network: list[str] | None = NETWORK,
     tls: bool = Option(False, "--tls", help="Encrypt, with certificates made for it."),
-    auth: bool = Option(False, "--auth", help="Let in devices with registered keys only; needs --tls."),
+    auth: bool = Option(False, "--auth", help="Only admit devices with registered keys; needs --tls."),
     resume: Path | None = Option(None, readable=False, help="Continue the unfinished federation in this folder."),
-    quiet: bool = Option(False, "--quiet", "-q", help="Say nothing on the way; for logs."),
+    quiet: bool = Option(False, "--quiet", "-q", help="Print no progress; for logs."),
 ) -> None:
     """A whole federation on this machine: a SuperLink and SuperNodes on loopback, stopped when it is over."""
     from federec.network.catalogue import Catalogue
-    from federec.network.settings import FederationSettings, prepare
+    from federec.network.device_folder import share_out
+    from federec.network.settings import FederationSettings
     from federec.reporting.tables import run_table
     from federec.runs.folder import RunFolder
-    from federec.runtimes.flower.up import bring_up, share_out
+    from federec.runtimes.flower.app import prepare
+    from federec.runtimes.flower.up import bring_up
 
     if auth and not tls:
         raise UserError("devices can only prove who they are over TLS; add --tls")
@@ -78,7 +91,7 @@ def up(
         tls, auth = (path / "tls").exists(), (path / "keys").exists()
     else:
         given = {"method": method, "data": data, "protocol": protocol, "rounds": rounds, "seed": seed}
-        config = _config(given, with_, set_)
+        config = _config(given, with_, set_, stage, aggregator)
         settings = FederationSettings.checked(**{"expected": devices} | parse_settings(network or [], "--network"))
         path = out or free_folder(config)
         interactions = config.load()
@@ -102,23 +115,25 @@ def up(
 @app.command()
 def prepare(
     out: Path = Argument(..., readable=False, help="Folder of the run, on the server."),
-    catalogue: Path = Option(..., readable=False, help="The items, a JSON file; codes are their places in it."),
+    catalogue: Path = Option(..., readable=False, help="The items, a JSON file; an item's code is its position in it."),
     method: str = Option("pfedrec", help="Name of a method; see `federec methods`."),
     name: str = Option("devices", help="What the data is called in results."),
     rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
-    seed: int = Option(0, help="Of every random number."),
+    seed: int = Option(0, help="Seed of all random numbers."),
     with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
     set_: list[str] | None = Option(
         None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
     ),
+    stage: list[str] | None = STAGE,
+    aggregator: str | None = AGGREGATOR,
     network: list[str] | None = NETWORK,
 ) -> None:
     """Make the folder of a real federation's run; start or continue it with `flwr run OUT/app`."""
     from federec.network.catalogue import Catalogue
     from federec.network.settings import FederationSettings
-    from federec.network.settings import prepare as make
+    from federec.runtimes.flower.app import prepare as make
 
-    config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_)
+    config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_, stage, aggregator)
     settings = FederationSettings.checked(**parse_settings(network or [], "--network"))
     make(out, config, settings, Catalogue.read(catalogue))
     typer.echo(f"start or continue it with: flwr run {shlex.quote(str(out / 'app'))} SUPERLINK")
@@ -131,7 +146,7 @@ def join(
     key: Path = Option(..., readable=False, help="Its key file."),
     root: Path | None = Option(None, readable=False, help="The server's root certificate. [default: the system's]"),
     auth: Path | None = Option(None, readable=False, help="The device's registered private key."),
-    insecure: bool = Option(False, "--insecure", help="Without TLS: everyone on the way can read along."),
+    insecure: bool = Option(False, "--insecure", help="Without TLS: everyone on the way can read all messages."),
 ) -> None:
     """Take part with a device, until stopped."""
     from federec.runtimes.flower.up import join as take_part
@@ -166,7 +181,7 @@ def certificates(
     from federec.runtimes.flower.certificates import certificates as make
 
     make(out, host, days)
-    typer.echo(f"for devices: {out / 'ca.crt'}; for the server alone: {out / 'server.pem'}, {out / 'server.key'}")
+    typer.echo(f"for devices: {out / 'ca.crt'}; only for the server: {out / 'server.pem'}, {out / 'server.key'}")
 
 
 @app.command("node-key")
@@ -178,15 +193,23 @@ def node_key(out: Path = Argument(..., readable=False, help="A new file; the pub
     typer.echo(f"stays on the device: {out}; register on the server: flwr supernode register {out}.pub SUPERLINK")
 
 
-def _config(given: dict[str, Any], plugins: list[str] | None, settings: list[str] | None) -> RunConfig:
+def _config(
+    given: dict[str, Any],
+    plugins: list[str] | None,
+    settings: list[str] | None,
+    stages: list[str] | None,
+    aggregator: str | None,
+) -> RunConfig:
     from federec.runs.config import RunConfig
+    from federec.stages.registry import parse
 
+    given |= {"channel": tuple(parse(stages or ())), "aggregator": aggregator}
     return RunConfig.checked(**given, plugins=tuple(plugins or ()), settings=parse_settings(settings or []))
 
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What to tell of each event: nothing when quiet; a table of devices on a terminal; else a line a round."""
+    """How to show each event: not at all when quiet; as a table of devices on a terminal; else as a line a round."""
     if quiet:
         yield lambda event: None
     elif not sys.stderr.isatty():
@@ -211,7 +234,7 @@ def _log(event: dict[str, Any]) -> None:
         "round": "round {round}/{rounds}  {loss}valid hr@10 {hr@10:.4f}  {seconds:.1f} s",
         "rejected": "round {round}: device {device} refused ({reason}: {detail})",
         "missing": "round {round}: device {device} did not answer in time",
-        "again": "round {round}: {answered} devices answered, {minimum} are needed; once more",
+        "again": "round {round}: {answered} devices answered, {minimum} are needed; the round is played again",
         "catalogue": "{items} items now",
     }.get(event["event"])
     if text:

@@ -32,7 +32,7 @@ from federec.network.vault import Lock, Vault, lock_of
 if TYPE_CHECKING:  # torch takes a second to load, and only learning and recommending need it
     from federec.cohort.draw import Devices
     from federec.federation.state import State
-    from federec.network.parameters import Seen
+    from federec.network.parameters import Payload
     from federec.runs.config import RunConfig
 
 FILE = "device.db"
@@ -45,9 +45,9 @@ class Head:
     run: str
     round: int
     before: int
-    """The round before it here, to whose end the device can go back; 0: the start."""
+    """The round before it here, to whose end the device can go back; 0 means the start."""
     keep: int
-    """Another round whose end is kept, because the server may come back to it; 0: none."""
+    """Another round whose end is kept, because the server may come back to it; 0 means none."""
     time: float
     config: dict[str, Any]
     """The run's settings."""
@@ -59,12 +59,12 @@ class Head:
         if round_ <= self.before:
             raise UserError(
                 f"round {round_} of run '{self.run}' cannot be played again: this device is at round {self.round} and "
-                f"keeps the one before it only; start a new run"
+                f"only keeps the one before it; start a new run"
             )
         return self.round if round_ > self.round else self.before
 
 
-class DeviceStore:
+class DeviceFolder:
     """An open device folder."""
 
     def __init__(self, path: Path, key: Key) -> None:
@@ -76,24 +76,24 @@ class DeviceStore:
         self.slots: list[int] = [slot for _, slot in users]
         """Each user's number in the federation's random streams."""
         self.secret = self._vault.need("secret")
-        """Random bytes of this device's own, for what nobody else may foresee: decoys, noise."""
+        """Random bytes of this device, for what nobody else may predict: decoys, noise."""
         self._read: list[int] = []
 
     @staticmethod
-    def open(path: Path, key: Key) -> DeviceStore:
+    def open(path: Path, key: Key) -> DeviceFolder:
         """The device folder at `path`."""
-        return DeviceStore(path, key)
+        return DeviceFolder(path, key)
 
     @staticmethod
     def create(
         path: Path, key: Key, catalogue: Catalogue, users: Sequence[str], slots: Sequence[int] | None = None
-    ) -> DeviceStore:
-        """A new folder. `slots` are the users' numbers in the federation; random ones if not given."""
+    ) -> DeviceFolder:
+        """A new folder. `slots` are the users' numbers in the federation; random if not given."""
         slots = [secrets.randbelow(2**31) for _ in users] if slots is None else slots
         return _create(path, key, catalogue, list(zip(users, slots, strict=True)), [History.empty()] * len(users))
 
     @staticmethod
-    def share(path: Path, key: Key, data: Interactions, codes: Sequence[int]) -> DeviceStore:
+    def share(path: Path, key: Key, data: Interactions, codes: Sequence[int]) -> DeviceFolder:
         """A new folder that hosts some users of a data set, under the numbers that they have in it."""
         order = np.argsort(data.users, kind="stable")
         ptr = np.searchsorted(data.users[order], np.arange(data.n_users + 1))
@@ -108,13 +108,13 @@ class DeviceStore:
         return _create(path, key, Catalogue.of(data), users, histories)
 
     def close(self) -> None:
-        """Let go of the file. What was written is safe without it."""
+        """Close the file. What was written is safe without this."""
         self._vault.close()
 
     # What users did
 
     def user(self, label: str | None = None) -> int:
-        """The local number of a user; where there is only one it need not be said which."""
+        """The local number of a user; where there is only one, `label` may be left out."""
         if label is None and len(self.users) == 1:
             return 0
         if label is None:
@@ -201,7 +201,8 @@ class DeviceStore:
 
     def begin(self, run: str, round_: int, start: State) -> State:
         """The state before a round: private parameters as they were, those of `start` where a user has none yet, and
-        all else of `start`. A round that was played here already, but for the server never was, can be begun again."""
+        all else of `start`. A round that was played here already, but of which the server never heard, can be begun
+        again."""
         head = self.head
         self._read = self._read or self._forgets()
         return self.after(run, head.newest(round_) if head is not None and head.run == run else 0, start)
@@ -227,7 +228,7 @@ class DeviceStore:
         run: str,
         round_: int,
         state: State,
-        seen: Seen,
+        seen: Payload,
         config: RunConfig,
         sizes: Sequence[int] = (),
         keep: int = 0,
@@ -253,38 +254,53 @@ class DeviceStore:
                     self._vault.put(f"state {user} {round_}", take(state, user))
             self._vault.put("seen", save_tensors(seen.tensors()))
             sizes = list(sizes) or [len(self.catalogue)]
-            facts = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"), sizes)
-            self._vault.put("head", json.dumps(asdict(facts)).encode())
+            newest = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"), sizes)
+            self._vault.put("head", json.dumps(asdict(newest)).encode())
 
     def _kept(self, round_: int) -> int:
-        """The newest round up to this one whose end is kept; 0: none is."""
+        """The newest round up to this one whose end is kept; 0 means that none is."""
         rounds = {int(name.split()[2]) for name in self._vault.names("state ")}
         return max((number for number in rounds if number <= round_), default=0)
 
-    def seen(self) -> Seen:
+    def seen(self) -> Payload:
         """Shared parameters as they last reached the device."""
         from safetensors.torch import load as load_tensors
 
-        from federec.network.parameters import Seen
+        from federec.network.parameters import Payload
 
         value = self._vault.get("seen")
-        return Seen.nothing() if value is None else Seen.parse(load_tensors(value))
+        return Payload.nothing() if value is None else Payload.parse(load_tensors(value))
 
     def _forgets(self) -> list[int]:
         return [self.history(user).forgets for user in range(len(self.users))]
 
 
+def share_out(path: Path, data: Interactions, count: int) -> None:
+    """Device folders that share a data set's users, and their keys: `devices/device-0`, `secrets/device-0`, ..."""
+    make_folder(path / "devices")
+    for number in range(count):
+        key = Key.new_file(path / "secrets" / f"device-{number}")
+        users = range(number, data.n_users, count)
+        DeviceFolder.share(path / "devices" / f"device-{number}", key, data, users).close()
+
+
+def shares(path: Path) -> list[tuple[Path, Path]]:
+    """The device folders that `share_out` made, each with its key file."""
+    folders = sorted((path / "devices").glob("device-*"), key=lambda folder: int(folder.name.rpartition("-")[2]))
+    return [(folder, path / "secrets" / folder.name) for folder in folders]
+
+
 def check_folder(path: Path) -> None:
-    """Refuse what is no device folder."""
+    """Refuse what is not a device folder."""
     if not (path / FILE).is_file():
         raise UserError(f"{path}: is not a device folder (no {FILE}); make one with: federec device init")
 
 
 def check_free(path: Path) -> None:
-    """Refuse a place where there is something already."""
+    """Refuse a path where something exists already."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         what = "is a device folder already" if (path / FILE).is_file() else "exists and is not empty"
-        raise UserError(f"{path}: {what}; choose another place")
+        raise UserError(f"{path}: {what}; choose another path")
 
 
 def lock(path: Path) -> Lock:
@@ -301,8 +317,8 @@ def erase(path: Path) -> None:
 
 def _create(
     path: Path, key: Key, catalogue: Catalogue, users: list[tuple[str, int]], histories: list[History]
-) -> DeviceStore:
-    """Made aside, and put in its place when it is whole."""
+) -> DeviceFolder:
+    """Made beside its path, and moved there when it is complete."""
     check_free(path)
     if len(dict(users)) < len(users) or len({slot for _, slot in users}) < len(users):
         raise UserError(f"{path}: a user is given twice")
@@ -323,4 +339,4 @@ def _create(
         raise cannot_write(path, error) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return DeviceStore(path, key)
+    return DeviceFolder(path, key)

@@ -12,8 +12,8 @@ from typing import Any
 
 FIGURES = {
     "federec_rounds_total": ("counter", "Rounds that were finished."),
-    "federec_round": ("gauge", "The round at work."),
-    "federec_devices": ("gauge", "Devices that are there, and have said what they need."),
+    "federec_round": ("gauge", "The round that is being played."),
+    "federec_devices": ("gauge", "Nodes that are there, and have said what they need."),
     "federec_updates_total": ("counter", "Updates that were taken in."),
     "federec_rejects_total": ("counter", "Replies that were refused, by reason."),
     "federec_missing_total": ("counter", "Replies that did not come by the deadline."),
@@ -72,7 +72,7 @@ class Events:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Not a line for every question."""
+                """No line for every request."""
 
         server = ThreadingHTTPServer((host, port), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -18,7 +18,7 @@ class Rejection:
     """Why an update is not taken in."""
 
     reason: str
-    """One of `REASONS`; of a reply that holds no update, `late` or `failed`."""
+    """One of `REASONS`; of a reply that holds no update: `late`, `failed` or `version`."""
     detail: str
 
 
@@ -37,7 +37,7 @@ class Expected:
     layers: Mapping[str, tuple[int, ...]]
     """Layer -> its shape."""
     ids: Tensor | None = None
-    """The rows that the device was sent, which are those that it sends back; None: any."""
+    """The rows that the node was sent, which are those that it sends back; None means any."""
     devices: int = 1
     """Users that the sender hosts, at most."""
     max_norm: float | None = None
@@ -45,30 +45,30 @@ class Expected:
 
 
 def check(
-    sender: object, facts: object, tensors: object, expected: Expected, answered: Collection[object]
+    sender: object, metadata: object, tensors: object, expected: Expected, answered: Collection[object]
 ) -> Rejection | None:
     """Why the update of a sender is refused, None where it is as expected. `answered` are the senders whose update of
-    this round was taken in. Facts are run, round, catalogue, number of devices, and sums of metrics over them with how
-    many were summed; tensors are `ids`, `rows:NAME` and `layers:NAME`. Never raises, whatever it is given."""
+    this round was taken in. The metadata are run, round, catalogue, number of users, and sums of metrics over them with
+    how many were summed; tensors are `ids`, `rows:NAME` and `layers:NAME`. Never raises, whatever it is given."""
     try:
-        if not isinstance(facts, Mapping) or not isinstance(tensors, Mapping):
-            return Rejection("malformed", "it holds no facts or no tensors")
-        return next(_faults(sender, facts, tensors, expected, answered), None)
+        if not isinstance(metadata, Mapping) or not isinstance(tensors, Mapping):
+            return Rejection("malformed", "it holds no metadata or no tensors")
+        return next(_faults(sender, metadata, tensors, expected, answered), None)
     except Exception as error:
         return Rejection("malformed", f"{type(error).__name__}: {error}"[:200])
 
 
 def _faults(
     sender: object,
-    facts: Mapping[Any, Any],
+    metadata: Mapping[Any, Any],
     tensors: Mapping[Any, Any],
     expected: Expected,
     answered: Collection[object],
 ) -> Iterator[Rejection]:
     """Whatever is wrong, what says most about the sender first."""
-    run, round_, catalogue, devices = (facts.get(name) for name in ("run", "round", "catalogue", "devices"))
+    run, round_, catalogue, devices = (metadata.get(name) for name in ("run", "round", "catalogue", "devices"))
     if type(run) is not str or type(round_) is not int or type(catalogue) is not str or type(devices) is not int:
-        yield Rejection("malformed", "run, round, catalogue or number of devices is missing")
+        yield Rejection("malformed", "run, round, catalogue or number of users is missing")
         return
     if (run, round_) != (expected.run, expected.round):
         yield Rejection("replay", f"it is for round {round_} of run '{run}'"[:200])
@@ -77,15 +77,15 @@ def _faults(
     if catalogue != expected.catalogue:
         yield Rejection("catalogue", f"it has {catalogue}, not {expected.catalogue}"[:200])
     if not 1 <= devices <= expected.devices:
-        yield Rejection("malformed", f"it speaks for {devices} devices, not for 1 to {expected.devices}")
-    yield from _sum_faults(facts.get("sums", {}), devices)
+        yield Rejection("malformed", f"it speaks for {devices} users, not for 1 to {expected.devices}")
+    yield from _sum_faults(metadata.get("sums", {}), devices)
     yield from _tensor_faults(tensors, devices, expected)
 
 
 def _sum_faults(sums: Mapping[str, tuple[float, int]], devices: int) -> Iterator[Rejection]:
     for name, (total, count) in sums.items():
         if not math.isfinite(total):
-            yield Rejection("non-finite", f"its sum of '{name}' is no number"[:200])
+            yield Rejection("non-finite", f"its sum of '{name}' is not a number"[:200])
         elif count < 0 or (name.startswith(("valid ", "test ")) and not 0 <= total <= count + 1e-6 <= devices + 1e-6):
             yield Rejection("malformed", f"its '{name}' sums up to {total} over {count} of {devices} users"[:200])
 
@@ -115,7 +115,7 @@ def _tensor_faults(tensors: Mapping[Any, Any], devices: int, expected: Expected)
             yield Rejection("shape", f"its rows are not items in ascending order, below {expected.items}")
     for name, value in values.items():
         if not bool(value.isfinite().all()):
-            yield Rejection("non-finite", f"'{name}' has values that are no numbers")
+            yield Rejection("non-finite", f"'{name}' has values that are not numbers")
     norm = math.sqrt(sum(float(value.double().square().sum()) for value in values.values()))
     if expected.max_norm is not None and norm > expected.max_norm * devices:
-        yield Rejection("norm", f"its norm is {norm:.4g}, over {expected.max_norm:g} for each of {devices} devices")
+        yield Rejection("norm", f"its norm is {norm:.4g}, over {expected.max_norm:g} for each of {devices} users")

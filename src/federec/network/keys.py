@@ -29,7 +29,7 @@ class Key:
     """Where it is: path of its file, name in the key ring. A folder remembers that, never the secret."""
 
     def derive(self, salt: bytes) -> bytes:
-        """32 bytes that are one folder's alone. A passphrase is stretched: a guess costs 32 MB and some tenths of a
+        """32 bytes that only fit one folder. A passphrase is stretched: a guess costs 32 MB and some tenths of a
         second."""
         if self.kind == "passphrase":
             return hashlib.scrypt(self.secret, salt=salt, n=2**15, r=8, p=3, maxmem=2**26, dklen=32)
@@ -37,7 +37,7 @@ class Key:
 
     @staticmethod
     def passphrase(text: str) -> Key:
-        """A key that is only in somebody's head."""
+        """A key made from a passphrase."""
         if len(text) < 8:
             raise UserError("the passphrase is too short; use at least 8 characters")
         return Key("passphrase", text.encode(errors="surrogateescape"))
@@ -95,7 +95,7 @@ class Key:
 
 
 def key_folder() -> Path:
-    """Where keys are put if nobody says where: not in the folder that they lock."""
+    """Where keys are put by default: not in the folder that they lock."""
     if own := os.environ.get("FEDEREC_KEYS"):
         return Path(own)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "federec" / "keys"

@@ -4,7 +4,6 @@ A federation's folder is a run folder (`config.yaml`, `rounds.jsonl`, `model/`, 
     federation.json   these settings
     catalogue.json    the items; new ones may be added at its end between rounds
     events.jsonl      what the server did
-    app/              the Flower app that `flwr run` starts
 """
 
 from __future__ import annotations
@@ -17,90 +16,69 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, Validati
 
 from federec.cohort.layers import USERS
 from federec.errors import UserError, did_you_mean, first_fault
-from federec.files import make_folder, read_bytes, write_atomic
+from federec.federation.channel import Link
+from federec.files import read_bytes, write_atomic
 from federec.methods.base import DeviceMethod
-from federec.network import channel
 from federec.network.catalogue import Catalogue
-from federec.network.channel import ChannelSettings
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 from federec.settings import Settings
 
-FILE, CATALOGUE, EVENTS, APP = "federation.json", "catalogue.json", "events.jsonl", "app"
+FILE, CATALOGUE, EVENTS = "federation.json", "catalogue.json", "events.jsonl"
 
-_APP = """\
-[project]
-name = "federec-run"
-version = "1.0.0"
-description = "A federation of federec"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.hatch.build.targets.wheel]
-packages = ["."]
-
-[tool.flwr.app]
-publisher = "federec"
-
-[tool.flwr.app.components]
-serverapp = "federec.runtimes.flower.server:app"
-clientapp = "{client}"
-
-[tool.flwr.app.config]
-folder = '{folder}'
-"""
-CLIENT = "federec.runtimes.flower.client:app"
-
+_STAGES = {
+    "rows": "--stage decoys or --stage dense",
+    "decoys": "--stage decoys:count=500",
+    "clip": "--stage clip:norm=1",
+    "noise": "--stage laplace or --stage gaussian",
+    "scale": "--stage gaussian:scale=0.1",
+    "secure": "--stage secure-sum",
+    "most": "--stage secure-sum:most=64",
+}
+"""Settings that are stages of the channel."""
 
 _SECURE = 3
-"""Fewest devices among which one is hidden."""
+"""Fewest nodes among which one is hidden."""
 
 
 class FederationSettings(Settings):
     """`federation.json`."""
 
     run: str = Field(default_factory=lambda: secrets.token_hex(8))
-    """Name of the run on the devices; a server that goes on with it has the same."""
+    """Name of the run on the devices; a server that continues the run has the same."""
     minimum: PositiveInt = 1
-    """Fewest devices that a round needs."""
+    """Fewest nodes that a round needs."""
     target: PositiveInt | None = None
-    """Devices that a round asks, of those that are there. None: the run's share of them."""
+    """Nodes that a round asks, of those that are there. None: the run's `participation`."""
     expected: PositiveInt = 1
-    """Devices that the server waits for before its first round, though no longer than a round may take."""
+    """Nodes that the server waits for before its first round, though no longer than a round may take."""
     deadline: PositiveFloat = 120.0
-    """Seconds that devices have to answer."""
+    """Seconds that nodes have to answer."""
     patience: PositiveFloat = 600.0
-    """Seconds to wait for the fewest devices."""
+    """Seconds to wait for the fewest nodes."""
     most_users: PositiveInt = 100_000
-    """Users that one device may speak for; an update for more is refused."""
+    """Users that one node may speak for; an update for more is refused."""
     most_norm: PositiveFloat | None = None
     """Largest norm of an update for each user in it; larger ones are refused."""
-    most: PositiveFloat = 64.0
-    """With secure=true: largest value in the mean of a device's users' updates; what is beyond is cut off."""
-    channel: ChannelSettings = ChannelSettings()
-    """How updates travel."""
     metrics_host: str = "127.0.0.1"
     """Where Prometheus may ask."""
     metrics_port: Annotated[int, Field(ge=0, lt=65536)] | None = None
     """0: any free port, named in the log; None: nowhere."""
     record: bool = False
-    """Keep all that the server receives in `received/`, for those who want to look for themselves."""
+    """Keep all that the server receives in `received/`, so that it can be searched."""
     sizes: tuple[NonNegativeInt, ...] = ()
     """Numbers of items of the catalogue, from the beginning to now."""
 
     @staticmethod
     def checked(**values: Any) -> FederationSettings:
-        """From plain values, those of the channel among them, with the first fault in one line."""
-        known = set(FederationSettings.model_fields) - {"run", "channel", "sizes"} | set(ChannelSettings.model_fields)
+        """From plain values, with the first fault in one line."""
+        known = set(FederationSettings.model_fields) - {"run", "sizes"}
         for key in values.keys() - known:
+            if key in _STAGES:
+                raise UserError(f"'{key}' is no setting of the network; say it as a stage: {_STAGES[key]}")
             raise UserError(f"a federation has no setting '{key}'{did_you_mean(key, known)}")
-        channel = {key: value for key, value in values.items() if key in ChannelSettings.model_fields}
-        rest = {key: value for key, value in values.items() if key not in channel}
         try:
-            settings = FederationSettings(**rest, channel=ChannelSettings(**channel))
-            if settings.channel.secure and settings.minimum < _SECURE:
-                raise UserError(f"secure=true hides a device among others: set minimum to {_SECURE} or more")
-            return settings
+            return FederationSettings(**values)
         except ValidationError as error:
             raise UserError(": ".join(first_fault(error))) from None
 
@@ -117,9 +95,9 @@ class FederationSettings(Settings):
         write_atomic(path / FILE, self.model_dump_json(indent=2) + "\n")
 
 
-def check_method(config: RunConfig, settings: FederationSettings) -> DeviceMethod:
-    """The method, which must be one that works between devices and a server that sees sums alone; under secure
-    aggregation, where it needs that."""
+def check_method(config: RunConfig, settings: FederationSettings) -> tuple[DeviceMethod, Link]:
+    """The method and its link to the server. Refused is what cannot work between devices and a server that only sees
+    sums, and what would tell which items a node's users have."""
     method = config.build()
     if not isinstance(method, DeviceMethod):
         raise UserError(
@@ -127,19 +105,26 @@ def check_method(config: RunConfig, settings: FederationSettings) -> DeviceMetho
         )
     if any(USERS in param.shape for param in method.shared().values()):
         raise UserError(
-            f"the server of '{method.name}' works on every device's own message; a federation has sums alone"
+            f"the server of '{method.name}' works on every device's own message; a federation's server only sees sums"
         )
-    channel.check_secure(method, settings.channel.secure)
-    return method
+    link = config.link(method)
+    check_secure(method, link)
+    if "secure-sum" in link.channel and settings.minimum < _SECURE:
+        raise UserError(f"'secure-sum' hides a node among others: set minimum to {_SECURE} or more")
+    return method, link
 
 
-def prepare(
-    path: Path, config: RunConfig, settings: FederationSettings, catalogue: Catalogue, client: str = CLIENT
-) -> None:
+def check_secure(method: DeviceMethod, link: Link) -> None:
+    """Refuse to let messages travel as they are where a single one tells which items its users have: those of servers
+    that need sums. Servers check before a run, and every node for itself before it sends anything."""
+    if method.sums and "secure-sum" not in link.channel:
+        reason = "what one node sends tells which items its users have"
+        raise UserError(f"'{method.name}' needs secure aggregation, since {reason}; add --stage secure-sum")
+
+
+def prepare(path: Path, config: RunConfig, settings: FederationSettings, catalogue: Catalogue) -> None:
     """A new federation's folder."""
     check_method(config, settings)
     RunFolder(path).create(config)
     settings.model_copy(update={"sizes": (len(catalogue),)}).write(path)
     write_atomic(path / CATALOGUE, catalogue.text())
-    make_folder(path / APP)
-    write_atomic(path / APP / "pyproject.toml", _APP.format(client=client, folder=path.resolve()))

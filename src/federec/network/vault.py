@@ -26,6 +26,8 @@ from federec.network.keys import Key, Kind
 _NONCE = 12
 _LOCK = "CREATE TABLE lock (facts TEXT NOT NULL)"
 _SEALED = "CREATE TABLE sealed (name TEXT PRIMARY KEY, value BLOB NOT NULL)"
+PRAGMAS = ("secure_delete = ON", "synchronous = FULL")
+"""Of every connection: what is deleted is overwritten, and what was committed survives a loss of power."""
 _REMEDIES = {
     "locked": "another process is at work on it, try again",
     "full": "free some space and try again",
@@ -114,7 +116,7 @@ class Vault:
                 raise
 
     def scrub(self) -> None:
-        """Leave nothing of deleted and replaced values in the log: SQLite has overwritten them in the file itself."""
+        """Remove deleted and replaced values from the log; in the file itself SQLite has overwritten them."""
         with self._told():
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -127,7 +129,7 @@ class Vault:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What goes wrong with the file is told in one line."""
+        """Turn what goes wrong with the file into one line."""
         try:
             yield
         except (sqlite3.Error, UnicodeError) as error:  # SQLite may quote what it cannot read
@@ -142,7 +144,7 @@ class Lock:
     kind: Kind
     """What it is locked with."""
     place: str
-    """Where that key was."""
+    """Where that key was: a path, or a name in the key ring."""
     salt: bytes
     check: bytes
     """Tells the right key from a wrong one."""
@@ -184,6 +186,6 @@ def _check(derived: bytes) -> bytes:
 
 def _connect(file: Path) -> sqlite3.Connection:
     db = sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=30)
-    db.execute("PRAGMA secure_delete = ON")
-    db.execute("PRAGMA synchronous = FULL")
+    for pragma in PRAGMAS:
+        db.execute(f"PRAGMA {pragma}")
     return db

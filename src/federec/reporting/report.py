@@ -63,10 +63,12 @@ def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
 
 
 def _traffic(communication: dict[str, float | None]) -> str:
-    up, down = (communication[f"{way}_bytes_per_device_round"] for way in ("up", "down"))
+    per = "device" if "up_bytes_per_device_round" in communication else "node"
+    up, down = (communication[f"{way}_bytes_per_{per}_round"] for way in ("up", "down"))
     if up is None or down is None:
         return "none: the method is not federated, it sees all histories"
-    return f"{up / 1e3:,.1f} kB up, {down / 1e3:,.1f} kB down, per device and round"
+    hub = f" of {communication['users_per_node']:.3g} users" if per == "node" else ""
+    return f"{up / 1e3:,.1f} kB up, {down / 1e3:,.1f} kB down, per {per}{hub} and round"
 
 
 def _metrics(report: dict[str, dict[str, float]]) -> str:

@@ -84,7 +84,7 @@ def _compared(by_protocol: list[list[dict[str, Any]]]) -> list[str]:
         values = ([run["test"][kind][metric] for run in runs] for kind, metric in _METRICS)
         cells += [str(len(runs) or ""), *map(_spread, values)]
     every = [run for runs in by_protocol for run in runs]
-    up = [run["communication"]["up_bytes_per_device_round"] for run in every]
+    up = [run["communication"].get("up_bytes_per_device_round") for run in every]
     known = [value / 1e3 for value in up if value is not None]
     seconds = fmean(run["seconds"]["per_round"] for run in every)
     return [*cells, f"{seconds:.2f}", f"{fmean(known):.1f}" if known else ""]

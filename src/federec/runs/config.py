@@ -13,10 +13,12 @@ from federec.data.interactions import Interactions
 from federec.data.sets import load
 from federec.errors import UserError, did_you_mean, first_fault
 from federec.evaluation.protocols import protocol
+from federec.federation.channel import Link
 from federec.files import read_bytes
-from federec.methods.base import Method
+from federec.methods.base import DeviceMethod, Method
 from federec.plugins.registry import build
 from federec.settings import Settings
+from federec.stages.registry import plain, stage
 
 
 class RunConfig(Settings):
@@ -28,6 +30,10 @@ class RunConfig(Settings):
     """Plug-ins on it, the last one outermost."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """The method's and plug-ins' settings."""
+    channel: tuple[dict[str, Any], ...] = ()
+    """Stages between a device and the server, in order: `{stage: clip, norm: 1.0}`."""
+    aggregator: str | None = None
+    """How the server makes one of the devices' updates; the method's default if not given."""
     data: str = "tastes"
     """A named set, a file, or a folder of columns."""
     columns: dict[str, str] = Field(default_factory=dict)
@@ -75,10 +81,17 @@ class RunConfig(Settings):
         except ValidationError as error:
             raise UserError(": ".join(first_fault(error))) from None
         method = config.build()
+        link = config.link(method) if isinstance(method, DeviceMethod) else None
+        if link is None and (config.channel or config.aggregator):
+            raise UserError(
+                f"'{method.name}' is trained in one place, without a channel; leave out stages and aggregator"
+            )
         rounds = config.rounds or method.default_rounds
         return config.model_copy(
             update={
                 "settings": method.model_dump(mode="json"),
+                "channel": tuple(plain(stage(values)) for values in config.channel),
+                "aggregator": link.aggregator.name if link is not None else None,
                 "rounds": min(rounds, method.most_rounds or rounds),
                 "participation": config.participation or method.default_participation,
             }
@@ -114,6 +127,10 @@ class RunConfig(Settings):
     def build(self) -> Method:
         """The method."""
         return build(self.method, self.plugins, self.settings)
+
+    def link(self, method: DeviceMethod) -> Link:
+        """What lies between the devices and the server."""
+        return Link.of(method, [stage(values) for values in self.channel], self.aggregator)
 
     def load(self) -> Interactions:
         """The data."""

@@ -43,6 +43,8 @@ class Played:
     down_bytes: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     notes: Notes = field(default_factory=dict)
+    users_per_node: float | None = None
+    """Where nodes of a network played: the bytes are per node. None: they are per device."""
 
 
 @dataclass
@@ -152,15 +154,19 @@ def _line(number: int, played: Played) -> Line:
     """A round's record in rounds.jsonl."""
     finite = played.loss is not None and math.isfinite(played.loss)
     notes = {name: figure for name, figure in played.notes.items() if np.isfinite(figure).all()}
-    return {
-        "round": number,
-        "loss": played.loss if finite else None,
-        "valid": played.valid["sampled"],
-        "test": played.test["sampled"],
-        "up_bytes": played.up_bytes,
-        "down_bytes": played.down_bytes,
-        "seconds": played.seconds,
-    } | ({"notes": notes} if notes else {})
+    return (
+        {
+            "round": number,
+            "loss": played.loss if finite else None,
+            "valid": played.valid["sampled"],
+            "test": played.test["sampled"],
+            "up_bytes": played.up_bytes,
+            "down_bytes": played.down_bytes,
+            "seconds": played.seconds,
+        }
+        | ({"notes": notes} if notes else {})
+        | _users_per_node(played)
+    )
 
 
 def outcome(
@@ -197,10 +203,7 @@ def outcome(
             "per_round": played / len(history),
         },
         "peak_rss_mb": peak / (2**20 if sys.platform == "darwin" else 2**10),
-        "communication": {
-            "up_bytes_per_device_round": _mean([line["up_bytes"] for line in history]),
-            "down_bytes_per_device_round": _mean([line["down_bytes"] for line in history]),
-        },
+        "communication": communication(history),
         "config": config.model_dump(mode="json"),
         "versions": {
             "federec": federec.__version__,
@@ -209,6 +212,21 @@ def outcome(
             "numpy": np.__version__,
         },
     }
+
+
+def communication(history: list[Line]) -> dict[str, float | None]:
+    """Mean bytes of a round: per device, or per node of a network; of both where every node hosts one user."""
+    up, down = (_mean([line[f"{way}_bytes"] for line in history]) for way in ("up", "down"))
+    per_device = {"up_bytes_per_device_round": up, "down_bytes_per_device_round": down}
+    users = _mean([line.get("users_per_node") for line in history])
+    if users is None:
+        return per_device
+    per_node = {"up_bytes_per_node_round": up, "down_bytes_per_node_round": down, "users_per_node": users}
+    return per_node | (per_device if users == 1 else {})
+
+
+def _users_per_node(played: Played) -> dict[str, float]:
+    return {} if played.users_per_node is None else {"users_per_node": played.users_per_node}
 
 
 def _mean(values: list[float | None]) -> float | None:

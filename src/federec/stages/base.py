@@ -39,10 +39,11 @@ class Secrets:
         return Secrets(streams.keys(seed, streams.ONCE, numbers), streams.keys(seed, round_, numbers))
 
     @staticmethod
-    def of(secret: bytes, run: str, round_: int) -> Secrets:
-        """Of one real device, from a secret that it keeps. A round that is played again draws the same numbers."""
+    def of(secret: bytes, run: str, round_: int, numbers: Tensor | None = None) -> Secrets:
+        """Of a real device, or of the users of a hub by their numbers, from a secret that is kept there. A round that
+        is played again draws the same numbers."""
         seed = int.from_bytes(hashlib.sha256(secret + run.encode()).digest()[:8])
-        return Secrets.simulated(seed, round_, torch.zeros(1, dtype=torch.int64))
+        return Secrets.simulated(seed, round_, torch.zeros(1, dtype=torch.int64) if numbers is None else numbers)
 
 
 @dataclass(frozen=True)

@@ -1,41 +1,33 @@
-"""A federation without processes: a grid in memory that hands the server's messages to the real ClientApp."""
-
-import json
-from types import SimpleNamespace
+"""A federation on Flower without processes: a grid in memory that hands the server's messages to the real ClientApp."""
 
 import pytest
 
 pytest.importorskip("flwr", reason="pip install federec[flower]")
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
+from tests.network.federated import federated, hurry
 
-from federec.data.interactions import Interactions
-from federec.network import exchange
-from federec.network.catalogue import Catalogue
-from federec.network.device_folder import DeviceStore
-from federec.network.events import Events
-from federec.network.keys import Key
-from federec.network.settings import EVENTS, FederationSettings, prepare
-from federec.runs.config import RunConfig
+from federec.network.device_folder import shares
 from federec.runtimes.flower import client
-from federec.runtimes.flower.server import serve
+from federec.runtimes.flower.server import GridTransport
 
 
 class Grid:
-    """Node n hosts users n, n + N, ... of N nodes. `twist` may change, delay (None) or refuse replies."""
+    """`twist(node, message, reply)` may change, delay (None) or refuse replies."""
 
-    def __init__(self, folder, nodes, twist=lambda node, message, reply: reply):
+    def __init__(self, run, twist):
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
-        self.folder, self.nodes, self.twist = folder, list(range(nodes)), twist
+        self.folders, self.twist = dict(enumerate(shares(run))), twist
         self.replies, self.sent, self.contexts = {}, [], {}
 
     def get_node_ids(self):
-        return self.nodes
+        return self.folders.keys()
 
     def context(self, node):
-        config = {"device": str(self.folder / f"device-{node}"), "key": str(self.folder / f"key-{node}")}
+        device, key = self.folders[node]
+        config = {"device": str(device), "key": str(key)}
         new = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
         return self.contexts.setdefault(node, new)
 
@@ -59,43 +51,13 @@ class Grid:
 
 @pytest.fixture
 def federation(tmp_path, monkeypatch):
-    """Make a federation of a split's users; `.serve()` plays it to the end."""
-    monkeypatch.setattr(exchange, "POLL", 0.01)
+    """Make a federation of a data set's users; `.serve()` plays it to the end, over `.grid`."""
+    hurry(monkeypatch)
 
-    def make(
-        data: Interactions, method="pfedrec", nodes=3, rounds=3, seed=5, settings=None, plugins=(), twist=None, **how
-    ):
-        values = {"method": method, "plugins": plugins, "settings": settings or {}, "rounds": rounds, "seed": seed}
-        config = RunConfig.checked(**values, data="small", participation=1.0)
-        run = tmp_path / "run"
-        how = {"expected": nodes, "deadline": 5.0} | how
-        prepare(run, config, FederationSettings.checked(**how), Catalogue.of(data))
-        for node in range(nodes):
-            key = Key.new_file(tmp_path / f"key-{node}")
-            DeviceStore.share(tmp_path / f"device-{node}", key, data, range(node, data.n_users, nodes)).close()
-        grid = Grid(tmp_path, nodes, twist or (lambda node, message, reply: reply))
-
-        def play():
-            serve(grid, run, Events(run / EVENTS))
-            return json.loads((run / "result.json").read_text())
-
-        def events(kind):
-            lines = map(json.loads, (run / EVENTS).read_text().splitlines())
-            return [line for line in lines if line["event"] == kind]
-
-        def store(node):
-            return DeviceStore.open(tmp_path / f"device-{node}", Key.file(tmp_path / f"key-{node}"))
-
-        return SimpleNamespace(config=config, run=run, grid=grid, serve=play, events=events, store=store, data=data)
-
-    return make
-
-
-@pytest.fixture
-def answer():
-    """A reply made of another one, with other records."""
-
-    def make(message, reply):
-        return Message(reply.pack(), reply_to=message)
+    def make(data, *values, twist=lambda node, message, reply: reply, **how):
+        made = federated(tmp_path / "run", data, *values, **how)
+        made.grid = Grid(made.run, twist)
+        made.transport = GridTransport(made.grid)
+        return made
 
     return make

@@ -10,28 +10,23 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from federec.network.messages import Reply
-from federec.network.parameters import Seen
+from federec.network.parameters import Payload
 from federec.runtimes.flower import client
+from federec.runtimes.flower.records import packed, unpacked
 
 app = ClientApp()
-app.query()(client.query)
-app.evaluate()(client.evaluate)
+app.query()(client.answer)
+app.evaluate()(client.answer)
 
 
 @app.train()
 def train(message, context):
-    how = os.environ.get("MISBEHAVE", "")
-    reply = Reply.read(client.train(message, context).content)
-    ids, rows = reply.update.ids, reply.update.rows
+    how, answered = os.environ.get("MISBEHAVE", ""), client.train(message, context)
     if how == "nan":
-        reply = replace(reply, update=Seen(ids, {name: value * torch.nan for name, value in rows.items()}))
-    elif how == "shape":
-        reply = replace(reply, update=Seen(ids, {name: value[:, :-1] for name, value in rows.items()}))
-    elif how == "norm":
-        reply = replace(reply, update=Seen(ids, {name: value + 1e12 for name, value in rows.items()}))
-    elif how == "catalogue":
-        reply = replace(reply, catalogue="7-000000000000")
-    elif how:  # a file: say that the round is at work, and never answer
+        reply = Reply.parse(unpacked(answered.content))
+        nan = {name: value * torch.nan for name, value in reply.update.rows.items()}
+        return Message(packed(replace(reply, update=Payload(reply.update.ids, nan)).pack()), reply_to=message)
+    if how:  # a file: say that the round is at work, and never answer
         Path(how).touch()
         time.sleep(600)
-    return Message(reply.pack(), reply_to=message)
+    return answered

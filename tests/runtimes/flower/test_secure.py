@@ -7,13 +7,17 @@ pytest.importorskip("flwr", reason="pip install federec[flower]")
 
 from flwr.app import Error, Message
 from flwr.common.secure_aggregation.quantization import quantize
-from tests.runtimes.flower.compare import assert_same
-from tests.runtimes.flower.traffic import Secrets, recorded, search
+from tests.network.compare import assert_same
+from tests.network.traffic import Secrets, recorded, search
 
+from federec.cohort.layers import USERS
 from federec.errors import UserError
-from federec.network.settings import FederationSettings
+from federec.methods.base import DeviceMethod
+from federec.methods.registry import METHODS
+from federec.network.messages import Reply
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower import secure
+from federec.runtimes.flower.records import unpacked
 from federec.runtimes.local import run as run_locally
 
 SMALL = {"dim": 4, "batch": 8, "item_lr_factor": 0.2}
@@ -32,12 +36,22 @@ def vectors(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("method", ["pfedrec", "fedncf"])
+NEED_SUMS = [
+    name
+    for name, method in METHODS.items()
+    if issubclass(method, DeviceMethod)
+    and method.sums
+    and not any(USERS in param.shape for param in method().shared().values())
+]
+
+
+@pytest.mark.parametrize("method", ["pfedrec", "fedncf", *NEED_SUMS])
 def test_the_sum_is_right(federation, random_split, tmp_path, method):
     data = random_split(users=14, items=40).data
-    federated = federation(
-        data, method, nodes=4, settings=SMALL if method == "pfedrec" else {"dim": 4}, minimum=3, secure=True
-    )
+    settings = {key: value for key, value in SMALL.items() if key in METHODS[method].model_fields}
+    if method == "fedease":
+        settings = {"l2": (0.01, 0.1, 1.0)}  # one is best: masked sums are rounded at random
+    federated = federation(data, method, nodes=4, settings=settings, minimum=3, channel=("secure-sum",))
     federated.serve()
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
@@ -46,7 +60,7 @@ def test_the_sum_is_right(federation, random_split, tmp_path, method):
 def test_the_server_receives_nothing_of_a_single_device(federation, random_split, vectors):
     data = random_split(users=14, items=40).data
     how = {"nodes": 4, "settings": SMALL, "rounds": 2, "minimum": 3, "record": True}
-    federated = federation(data, **how, secure=True)
+    federated = federation(data, **how, channel=("secure-sum",))
     federated.serve()
     assert len(vectors) == 4 * 3  # two rounds and the evaluation of the better one
     messages = recorded(federated.run / "received")
@@ -65,7 +79,7 @@ def test_without_secure_aggregation_the_same_search_finds_updates(federation, ra
 
     def twist(node, message, reply):
         if message.metadata.message_type == "train":
-            updates.append(secure.Reply.read(reply.content).update.rows["items"].flatten().numpy())
+            updates.append(Reply.parse(unpacked(reply.content)).update.rows["items"].flatten().numpy())
         return reply
 
     federated.grid.twist = twist
@@ -84,7 +98,7 @@ def test_a_device_that_drops_out_is_left_out(federation, random_split):
         return reply
 
     federated = federation(
-        random_split(users=14).data, nodes=4, settings=SMALL, rounds=1, minimum=3, secure=True, twist=twist
+        random_split(users=14).data, nodes=4, settings=SMALL, rounds=1, minimum=3, channel=("secure-sum",), twist=twist
     )
     result = federated.serve()
     assert result["rounds"] == 1
@@ -92,6 +106,6 @@ def test_a_device_that_drops_out_is_left_out(federation, random_split):
     assert federated.events("again") == []
 
 
-def test_it_needs_company():
+def test_it_needs_company(federation, random_split):
     with pytest.raises(UserError, match="set minimum to 3 or more"):
-        FederationSettings.checked(secure=True, minimum=2)
+        federation(random_split().data, minimum=2, channel=("secure-sum",))

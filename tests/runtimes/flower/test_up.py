@@ -1,11 +1,9 @@
-"""Certificates, commands that are forks, and figures for Prometheus."""
+"""Certificates, keys, and commands that are forks."""
 
 import ssl
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 
@@ -15,8 +13,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from federec.errors import UserError
-from federec.network.events import Events
-from federec.network.settings import FederationSettings
 from federec.runtimes.flower.certificates import certificates, node_key
 from federec.runtimes.flower.warm import stand_ins
 
@@ -43,20 +39,6 @@ def test_a_node_key_is_a_pair(tmp_path):
     assert (tmp_path / "node").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ({"deadlin": 3}, "no setting 'deadlin' - did you mean 'deadline'"),
-        ({"deadline": -1}, "deadline=-1: input should be greater than 0"),
-        ({"rows": "few"}, "rows='few'"),
-        ({"sizes": [3]}, "no setting 'sizes'"),
-    ],
-)
-def test_settings_are_refused_in_one_line(values, text):
-    with pytest.raises(UserError, match=text):
-        FederationSettings.checked(**values)
-
-
 @pytest.fixture
 def warm(tmp_path):
     """A process that becomes commands."""
@@ -78,18 +60,3 @@ def test_a_stand_in_is_the_command(warm):
     said = subprocess.run([warm / "flwr", "nothing"], capture_output=True, text=True, timeout=30)
     assert said.returncode == 2
     assert "No such command" in said.stderr
-
-
-def test_figures_in_prometheus_format(tmp_path):
-    events = Events(tmp_path / "events.jsonl")
-    events.add("federec_rejects_total", reason="norm")
-    events.add("federec_rejects_total", reason="norm")
-    events.set("federec_devices", 7)
-    port = events.serve("127.0.0.1", 0)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
-        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-    assert '\nfederec_rejects_total{reason="norm"} 2\n' in text
-    assert "# TYPE federec_devices gauge\nfederec_devices 7\n" in text
-    with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)

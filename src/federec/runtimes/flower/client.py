@@ -1,220 +1,52 @@
-"""A device's side of a federation: what a SuperNode's ClientApp does with the server's orders.
-
-Flower starts a new process for each message. All that a device keeps is in its folder, and what it learns is kept
-before the reply leaves: a round is never half applied, and can be played again if the reply gets lost.
-"""
+"""A node of a federation as a Flower ClientApp. Flower starts a new process for each message: all that a node keeps is
+in its device folder."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from torch import Tensor
 
-from federec.cohort.cohort import Cohort
-from federec.cohort.draw import Devices, draw
-from federec.cohort.layers import Params
-from federec.errors import UserError
-from federec.evaluation.evaluator import Evaluator, Full, Sampled
-from federec.evaluation.metrics import rank_metrics
-from federec.evaluation.protocols import protocol
-from federec.federation.round import learn
-from federec.federation.scoring import score_global, score_own
-from federec.federation.state import State
-from federec.methods.base import DeviceMethod
-from federec.network import channel
-from federec.network.channel import ChannelSettings, clipped, noisy, rows_to_ask
-from federec.network.device_folder import DeviceStore
+from federec.network import device
+from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
-from federec.network.messages import RECORD, Order, Reply
-from federec.network.parameters import Seen, start
-from federec.runs.config import RunConfig
+from federec.network.messages import Order, Reply
+from federec.runtimes.flower import secure
+from federec.runtimes.flower.records import packed, unpacked
 
-log = logging.getLogger("federec.device")
 app = ClientApp()
-
-_USERS = 256  # scored at a time
-_DRAWN = 32  # users whose samples are drawn at a time, to see which rows they need
 
 
 @app.query()
-def query(message: Message, context: Context) -> Message:
-    """Say how many users there are, and which rows they need in the round."""
-    return answer(message, context, lambda work: work.reply(work.order.round))
+@app.evaluate()
+def answer(message: Message, context: Context) -> Message:
+    """Do what the message says."""
+    reply = device.answer(lambda: closing(open_folder(context)), unpacked(message.content))
+    return Message(packed(reply), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Play the round. Under secure aggregation, evaluation comes this way, too."""
-    if RECORD in message.content.config_records:
-        return answer(message, context, plain)
-    from federec.runtimes.flower import secure
+    """Do what the message says. Everything that belongs to secure aggregation comes this way, too."""
+    if not secure.belongs(message):
+        return answer(message, context)
 
-    def act(order: Order) -> tuple[Reply, DeviceMethod, int]:
-        with closing(open_store(context)) as store:
-            work = Work(order, store)
-            return work.train() if order.kind == "train" else work.evaluate(), work.method, work.devices.n_items
+    def carry_out(order: Order) -> tuple[Reply, device.Work]:
+        with closing(open_folder(context)) as folder:
+            work = device.Work(order, folder)
+            return work.carry_out(), work
 
-    return secure.answer(message, context, act)
-
-
-def plain(work: Work) -> Reply:
-    """Play a round whose outcome leaves as it is. Whatever a server says, that is not for every method."""
-    channel.check_secure(work.method, secure=False)
-    return work.train()
+    return secure.answer(message, context, carry_out)
 
 
-@app.evaluate()
-def evaluate(message: Message, context: Context) -> Message:
-    """Rank with what came."""
-    return answer(message, context, lambda work: work.evaluate())
-
-
-def answer(message: Message, context: Context, act: Callable[[Work], Reply]) -> Message:
-    """Do what was asked, in the device's folder. What goes wrong is told here; to the server, only that it did: the
-    text of an error may hold what is private."""
-    order = Order.read(message.content)
-    try:
-        with closing(open_store(context)) as store:
-            reply = act(Work(order, store))
-    except UserError as error:
-        log.error("round %d: %s", order.round, error)
-        reply = Reply(order.run, order.round, "", 0, failed="device")
-    except Exception:
-        log.exception("round %d", order.round)
-        reply = Reply(order.run, order.round, "", 0, failed="error")
-    return Message(reply.pack(), reply_to=message)
-
-
-def open_store(context: Context) -> DeviceStore:
-    """The folder that the SuperNode was started for; of a virtual node in Flower's simulation, its share of the run."""
+def open_folder(context: Context) -> DeviceFolder:
+    """The folder that the SuperNode was started for; of a virtual node in Flower's simulation, its part of the run."""
     settings = context.node_config
     if "device" in settings:
         device, key = Path(str(settings["device"])), Path(str(settings["key"]))
     else:
         folder, name = Path(str(context.run_config["folder"])), f"device-{settings['partition-id']}"
         device, key = folder / "devices" / name, folder / "secrets" / name
-    return DeviceStore.open(device, Key.file(key))
-
-
-class Work:
-    """An order on its way through a device."""
-
-    def __init__(self, order: Order, store: DeviceStore) -> None:
-        self.order, self.store = order, store
-        if order.labels:
-            store.grow(store.catalogue.grown(order.labels))
-        self.config = RunConfig.checked(**order.config)
-        method = self.config.build()
-        assert isinstance(method, DeviceMethod)
-        self.method: DeviceMethod = method
-        self.channel = ChannelSettings(**order.channel)
-        seed = self.config.seed
-        split = store.split(seed)
-        self.devices = Devices.of(split, protocol(self.config.protocol).close_held_out)
-        method.check(self.devices)
-        self.evaluator = Evaluator(split, seed)
-        self.users = self.devices.ptr.diff().nonzero().flatten()  # who has nothing yet cannot learn
-
-    def reply(self, next_round: int, **values: Any) -> Reply:
-        """With the rows that will be needed next."""
-        wanted = rows_to_ask(self.channel, self.needed(next_round), self.devices.n_items, self.store.secret)
-        version = self.store.catalogue.version
-        return Reply(self.order.run, self.order.round, version, len(self.users), wanted=wanted, **values)
-
-    def needed(self, round_: int) -> Tensor:
-        """Codes of the items that the users learn from in a round, and rank after it."""
-        needed = torch.zeros(self.devices.n_items, dtype=torch.bool)
-        for ranked in (self.evaluator.candidates.valid, self.evaluator.candidates.test):
-            needed[ranked[ranked >= 0].long()] = True
-        lengths = self.devices.lengths(self.users, self.method.negatives)
-        for users in self.users[lengths.argsort()].split(_DRAWN):  # like lengths together: little padding
-            samples = draw(self.devices, users, self.config.seed, round_, self.method.negatives)
-            real = torch.arange(samples.items.shape[1]) < samples.counts[:, None]
-            needed[samples.items[real].long()] = True
-            if (cover := self.method.cover(users, samples, self.devices.n_items)) is not None:
-                needed[cover.flatten()] = True
-        return needed.nonzero().flatten()
-
-    def start(self) -> State:
-        """What every device begins with; shared are the parameters that came."""
-        state = start(self.method, self.order.sizes, len(self.devices), self.config.seed)
-        state.shared = self.order.seen.shared(self.devices.n_items)
-        return state
-
-    def train(self) -> Reply:
-        """Learn, keep what is private, send the sum of the users' messages."""
-        order, method = self.order, self.method
-        state = self.store.begin(order.run, order.round, self.start())
-        ranks = self.evaluator.sampled()
-
-        def observe(cohort: Cohort) -> None:
-            if method.view == "own":
-                ranks.add(cohort.users, partial(score_own, method, cohort, state))
-
-        clip = partial(clipped, most=self.channel.clip)
-        learned = learn(method, state, self.devices, self.users, self.config.seed, order.round, observe, send=clip)
-        self.store.commit(order.run, order.round, state, order.seen, self.config, order.sizes, order.keep)
-        sums = {name: (float(total), int(count)) for name, (total, count) in learned.figures.items()}
-        update = noisy(self.summed(learned.mean.total), self.channel, self.store.secret, order.run, order.round)
-        return self.reply(order.round + 1, sums=sums | metric_sums(ranks), update=update)
-
-    def summed(self, total: Params) -> Seen:
-        """The sum of the users' messages. Of item tables it holds the rows that changed; or, to hide which did, all
-        those that came; under secure aggregation, all."""
-        tables = {name: total[name] for name, param in self.method.sends().items() if param.rows and name in total}
-        layers = {name: value for name, value in total.items() if name not in tables}
-        if self.channel.secure:
-            ids = torch.arange(self.devices.n_items)
-        elif self.channel.rows == "needed":
-            changed = torch.zeros(self.devices.n_items, dtype=torch.bool)
-            for table in tables.values():
-                changed |= (table != 0).any(1)
-            ids = changed.nonzero().flatten()
-        else:
-            ids = self.order.seen.ids
-        return Seen(ids, {name: table[ids] for name, table in tables.items()}, layers)
-
-    def evaluate(self) -> Reply:
-        """Rank with the state after round `keep`; where devices rank with rows that they tune, the round is played
-        again from there."""
-        order, method = self.order, self.method
-        state = self.store.after(order.run, order.keep, self.start())
-        rankings: list[Sampled | Full] = [self.evaluator.sampled()]
-        if order.full:
-            rankings.append(self.evaluator.full())
-
-        def observe(cohort: Cohort) -> None:
-            for ranks in rankings:
-                ranks.add(cohort.users, partial(score_own, method, cohort, state))
-
-        if method.view == "own":
-            learn(method, state, self.devices, self.users, self.config.seed, order.round, observe)
-        else:
-            for users in self.evaluator.users.split(_USERS):
-                for ranks in rankings:
-                    ranks.add(users, partial(score_global, method, state, users, devices=self.devices))
-        sums = {"interactions": (float(len(self.evaluator.split.data)), len(self.users))}
-        for ranks in rankings:
-            sums |= metric_sums(ranks)
-        return self.reply(order.round + 1, sums=sums)
-
-
-def metric_sums(ranks: Sampled | Full) -> dict[str, tuple[float, int]]:
-    """Sums of the metrics over the users that are ranked, and how many these are: `valid sampled hr@10`, ..."""
-    kind = "sampled" if isinstance(ranks, Sampled) else "full"
-    count = len(ranks.valid)
-    if not count or (isinstance(ranks, Sampled) and len(ranks.missing())):
-        return {}
-    return {
-        f"{part} {kind} {name}": (value * count, count)
-        for part, values in (("valid", ranks.valid), ("test", ranks.test))
-        for name, value in rank_metrics(values).items()
-    }
+    return DeviceFolder.open(device, Key.file(key))

@@ -1,340 +1,53 @@
-"""A federation's server: a Flower ServerApp that plays our rounds with whoever is there.
-
-To the run loop it is one more trainer. A round is asked of devices that are there, has a deadline, and counts when
-enough of them have answered; otherwise it is played again, which those that did answer can do, too.
-"""
+"""A federation's server as a Flower ServerApp: the grid is its network."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
-import torch
-from flwr.app import Context
+from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
-from torch import Tensor
 
-from federec.cohort.layers import Params
-from federec.errors import UserError
-from federec.evaluation.metrics import Metrics, rank_metrics
-from federec.evaluation.protocols import protocol
-from federec.federation.round import Learned, select, settle
-from federec.federation.state import State
-from federec.federation.update import Channel, Mean, Update
-from federec.methods.base import DeviceMethod
-from federec.network.catalogue import Catalogue
-from federec.network.events import Events
-from federec.network.exchange import POLL, Exchange
-from federec.network.guard import Expected, Rejection, check
-from federec.network.messages import Kind, Order, Reply
-from federec.network.parameters import Seen
-from federec.network.settings import CATALOGUE, EVENTS, FILE, FederationSettings, check_method
-from federec.reporting.report import html_report
-from federec.runs.best import Best
-from federec.runs.config import RunConfig
-from federec.runs.folder import Line, RunFolder
-from federec.runs.loop import EngineChoice, Played, Review, outcome, play_rounds
+from federec.network.messages import Kind
+from federec.network.server import serve
+from federec.network.transport import Delivery
+from federec.runtimes.flower import secure
+from federec.runtimes.flower.records import packed, unpacked
 
 app = ServerApp()
 
-TRIES = 3
-"""How often a round is played before the server gives up."""
-_ALL = torch.zeros(0, dtype=torch.int64)
-ENGINE = EngineChoice("torch", "the devices of a federation learn in torch")
+_GRACE = 10.0  # seconds for which Flower keeps a message longer than the server waits for its reply
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Serve the federation of a folder, from where it stands."""
-    path = Path(str(context.run_config["folder"]))
-    events = Events(path / EVENTS)
-    try:
-        serve(grid, path, events)
-    except BaseException as error:
-        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        events.say("failed", error=f"{kind}{error}")
-        raise
+    serve(GridTransport(grid), Path(str(context.run_config["folder"])))
 
 
-def serve(grid: Grid, path: Path, events: Events) -> None:
-    """The rounds that are left, and what came out."""
-    folder, settings = RunFolder(path), FederationSettings.read(path)
-    lock = (path / FILE).open()
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the process ends
-    except BlockingIOError:
-        raise UserError(f"{path}: another server is at work on it") from None
-    config, point = folder.config(), folder.checkpoint()
-    history = folder.lines(point.round if point else 0)
-    folder.sweep(history, point)
-    server = Server(grid, path, config, settings, events)
-    if point is not None:
-        server.state, server.best = point.state, point.best
-    port = None if settings.metrics_port is None else events.serve(settings.metrics_host, settings.metrics_port)
-    events.say("start", pid=os.getpid(), run=settings.run, round=len(history) + 1, rounds=config.rounds, metrics=port)
+class GridTransport:
+    """Flower's SuperLink and SuperNodes."""
 
-    def on_round(line: Line, rounds: int) -> None:
-        seconds = sum(line["seconds"].values())
-        events.add("federec_rounds_total")
-        events.set("federec_round_seconds", seconds)
-        for name, value in line["valid"].items():
-            events.set("federec_metric", value, metric=name)
-        shown = {"loss": line["loss"], "hr@10": line["valid"]["hr@10"], "seconds": round(seconds, 3)}
-        events.say("round", round=line["round"], rounds=rounds, **shown)
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self.secure_sum = partial(secure.ask, grid)
 
-    point = play_rounds(config, settings.run, server, folder, point, history, on_round)
-    assert point.best_state is not None  # a server has nothing private, and so nothing large
-    began = time.perf_counter()
-    review = server.review(point.best_state, point.best.round)
-    result = outcome(config, server.facts, ENGINE, point, history, review, time.perf_counter() - began)
-    folder.write_result(result, review.ranks, html_report(result, history))
-    events.say("finished", rounds=len(history))
+    def nodes(self) -> Collection[int]:
+        return set(self.grid.get_node_ids())
 
+    def send(self, messages: Mapping[int, bytes], kind: Kind, round_: int, timeout: float) -> dict[str, int]:
+        sent = [
+            Message(packed(content), node, kind, group_id=str(round_), ttl=timeout + _GRACE)
+            for node, content in messages.items()
+        ]
+        names = self.grid.push_messages(sent)
+        return {str(name): node for name, node in zip(names, messages, strict=True) if name}
 
-@dataclass(frozen=True)
-class Node:
-    """What the server knows of a device."""
-
-    devices: int
-    """Users that it hosts."""
-    catalogue: str
-    """Version of its catalogue."""
-    wanted: Tensor
-    """Codes of the rows that it needs next; none: all."""
-
-
-class Server:
-    """Trains on devices that are reached through a grid."""
-
-    def __init__(self, grid: Grid, path: Path, config: RunConfig, settings: FederationSettings, events: Events) -> None:
-        self.exchange = Exchange(grid, path, settings, events)
-        self.grid, self.path, self.config, self.settings, self.events = grid, path, config, settings, events
-        self.method: DeviceMethod = check_method(config, settings)
-        self.catalogue = Catalogue.read(path / CATALOGUE)
-        self.state = State.start(self.method, settings.sizes[0], 0, config.seed)
-        self.best = Best()
-        self.choose = protocol(config.protocol).choose
-        self.nodes: dict[int, Node] = {}
-        self.facts: dict[str, str | int] = {}
-        """What devices told of their data, for the result."""
-
-    # A round
-
-    def play(self, round_: int) -> Played:
-        began, before = time.perf_counter(), dict(self.exchange.bytes)
-        self.events.set("federec_round", round_)
-        self.grow()
-        replies, asked = self.train(round_)
-        users = sum(reply.devices for reply in replies)
-        start = self.state.copy() if self.method.view == "own" else None
-        report = settle(self.method, self.state, *added(replies, len(self.catalogue)))
-        now = time.perf_counter()
-        if start is None:
-            orders = {node: self.order("evaluate", round_, self.nodes[node], round_) for node in asked}
-            replies, _ = self.ask(orders)
-        valid, test = ({"sampled": mean_metrics(replies, f"{part} sampled")} for part in ("valid", "test"))
-        value, after = valid["sampled"][self.choose], round_ if start is None else round_ - 1
-        self.best = self.best.considered(round_, value, after)  # as the run loop does, for what devices must keep
-        seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
-        up, down = ((self.exchange.bytes[way] - before[way]) / users for way in ("up", "down"))
-        return Played(start or self.state, valid, test, report.loss, up, down, seconds, report.notes)
-
-    def train(self, round_: int) -> tuple[list[Reply], list[int]]:
-        """The updates of enough devices, and who was asked for them."""
-        for again in range(TRIES):
-            chosen = self.chosen(self.gather(round_, everyone=again > 0), round_)
-            orders = {node: self.order("train", round_, self.nodes[node], self.best.after) for node in chosen}
-            replies, answered = self.ask(orders)
-            self.events.add("federec_updates_total", answered)
-            if answered >= self.settings.minimum:
-                return replies, chosen
-            self.events.say("again", round=round_, answered=answered, minimum=self.settings.minimum)
-        least = self.settings.minimum
-        raise UserError(
-            f"round {round_}: fewer than {least} devices answered, {TRIES} times; go on when they are there"
-        )
-
-    def review(self, model: State, round_: int) -> Review:
-        """The best round: whoever is there ranks against all items."""
-        seen = self.shared(model.shared, _ALL)
-        nodes = self.gather(round_, everyone=True)
-        orders = {node: self.order("evaluate", round_, self.nodes[node], self.best.after, True, seen) for node in nodes}
-        replies, _ = self.ask(orders)
-        told = [reply.sums.get("interactions", (0.0, 0)) for reply in replies]
-        self.facts = {
-            "name": Path(self.config.data).name,
-            "users": sum(count for _, count in told),
-            "items": len(self.catalogue),
-            "interactions": round(sum(total for total, _ in told)),
-            "evaluated_users": sum(reply.sums.get("test full hr@10", (0.0, 0))[1] for reply in replies),
-            "merged_duplicates": 0,
-            "sha256": self.settings.run,
-        }
-        valid, test = (
-            {kind: mean_metrics(replies, f"{part} {kind}") for kind in ("sampled", "full")}
-            for part in ("valid", "test")
-        )
-        return Review(valid, test, {}, {})
-
-    def grow(self) -> None:
-        """Take in items that were added to the catalogue. The steps in which it grew are written down first, so that a
-        server that goes on from here, and every device, grows in the same."""
-        newer = Catalogue.read(self.path / CATALOGUE)
-        if newer.extends(self.catalogue):
-            self.catalogue = newer
-        if len(self.catalogue) != self.settings.sizes[-1]:
-            self.settings = self.settings.model_copy(update={"sizes": (*self.settings.sizes, len(self.catalogue))})
-            self.settings.write(self.path)
-            self.events.say("catalogue", items=len(self.catalogue), version=self.catalogue.version)
-        tables = [name for name, param in self.method.shared().items() if param.rows]
-        for n_items in self.settings.sizes:
-            if tables and n_items > len(self.state.shared[tables[0]]):
-                self.state = self.state.grown(self.method, n_items, self.config.seed)
-
-    # Who takes part
-
-    def gather(self, round_: int, everyone: bool = False) -> list[int]:
-        """Devices that are there and have said what they need: at least the fewest; in the beginning, those that are
-        expected, unless this takes too long."""
-        settings, began, first, said = self.settings, time.monotonic(), not self.nodes, False
-        while True:
-            there = set(self.grid.get_node_ids())
-            self.nodes = {node: known for node, known in self.nodes.items() if node in there}
-            self.exchange.forget(there)
-            awake = {node for node in there if everyone or not self.exchange.rests(node, round_)}
-            if new := sorted(awake - self.nodes.keys()):
-                self.exchange.ask(dict.fromkeys(new, self.order("query", round_)), self.stranger)
-            self.events.set("federec_devices", len(self.nodes))
-            able = {node for node, known in self.nodes.items() if known.devices}  # who has nothing yet cannot learn
-            ready = sorted(able & awake if len(able & awake) >= settings.minimum else able)
-            waited = time.monotonic() - began
-            wanted = max(settings.minimum, settings.expected if first and waited < settings.deadline else 1)
-            if len(ready) >= wanted:
-                return ready
-            everyone = everyone or len(ready) < settings.minimum  # then nobody is left in peace
-            if not said:
-                self.events.say("waiting", round=round_, devices=len(ready), wanted=wanted)
-                said = True
-            if waited > settings.patience:
-                have = f"{len(ready)} devices after {settings.patience:g} s"
-                raise UserError(f"round {round_}: {have}, {wanted} are needed; go on when they are there")
-            time.sleep(POLL)
-
-    def chosen(self, nodes: list[int], round_: int) -> list[int]:
-        """Those that a round asks."""
-        share = self.config.participation or 1.0
-        if self.settings.target is not None:
-            share = min(1.0, self.settings.target / len(nodes))
-        return [nodes[index] for index in select(len(nodes), share, self.config.seed, round_).tolist()]
-
-    # What travels
-
-    def ask(self, orders: Mapping[int, Order]) -> tuple[list[Reply], int]:
-        """Replies, and of how many devices; under secure aggregation one, their sum."""
-        if not self.settings.channel.secure or not orders:
-            replies = self.exchange.ask(orders, self.fault)
-            return list(replies.values()), len(replies)
-        from federec.runtimes.flower import secure
-
-        users = {node: known.devices for node, known in self.nodes.items()}
-        total, answered = secure.ask(self.exchange, orders, users, self.method, len(self.catalogue))
-        return [] if total is None else [total], answered
-
-    def order(
-        self,
-        kind: Kind,
-        round_: int,
-        node: Node | None = None,
-        keep: int = 0,
-        full: bool = False,
-        seen: Seen | None = None,
-    ) -> Order:
-        """What a device is told; without a node, what a stranger is asked."""
-        labels: list[str] = []
-        if node is not None:
-            labels = list(self.catalogue.labels[known_items(node.catalogue) :])
-            seen = seen or self.shared(self.state.shared, node.wanted)
-        config, channel = (each.model_dump(mode="json") for each in (self.config, self.settings.channel))
-        sizes, seen = list(self.settings.sizes), seen or Seen.nothing()
-        return Order(kind, self.settings.run, round_, config, channel, sizes, labels, keep, full, seen)
-
-    def shared(self, shared: Params, wanted: Tensor) -> Seen:
-        """Rows of the wanted items, and all layers. Of a method that makes something else of its tables on the way to a
-        device, devices get these whole."""
-        tables = {name: shared[name] for name, param in self.method.shared().items() if param.rows}
-        layers = {name: value for name, value in shared.items() if name not in tables}
-        if not len(wanted) or type(self.method).fetch is not DeviceMethod.fetch:
-            wanted = torch.arange(max(map(len, tables.values()), default=0))
-        return Seen(wanted, {name: table[wanted] for name, table in tables.items()}, layers)
-
-    def stranger(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
-        """What is wrong with the first reply of a device."""
-        known = self.catalogue.labels[: known_items(reply.catalogue)]
-        if Catalogue(known).version != reply.catalogue:
-            return Rejection("catalogue", f"it has {reply.catalogue}, which was never ours"[:200])
-        return self.welcome(node, reply)
-
-    def fault(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
-        """What is wrong with a device's reply to an order."""
-        facts = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
-        tensors = reply.update.tensors()
-        expected = self.expected(order, tensors)
-        return check(node, facts, tensors, expected, replies) or self.welcome(node, reply)
-
-    def welcome(self, node: int, reply: Reply) -> Rejection | None:
-        """Remember what a device needs next."""
-        wanted = reply.wanted
-        if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < len(self.catalogue):
-            return Rejection("malformed", "it asks for rows that are not there")
-        self.nodes[node] = Node(reply.devices, reply.catalogue, wanted)
-        return None
-
-    def expected(self, order: Order, tensors: Params) -> Expected:
-        """What an update must look like."""
-        items = len(self.catalogue)
-        sends = {} if order.kind == "evaluate" else self.method.sends()
-        if self.method.closed_form:  # may have nothing to say of some things in some rounds
-            sends = {name: p for name, p in sends.items() if {f"rows:{name}", f"layers:{name}"} & tensors.keys()}
-        return Expected(
-            self.settings.run,
-            order.round,
-            self.catalogue.version,
-            items,
-            {name: param.sized(items) for name, param in sends.items() if param.rows},
-            {name: param.sized(items) for name, param in sends.items() if not param.rows},
-            None if self.settings.channel.rows == "needed" else order.seen.ids,
-            self.settings.most_users,
-            self.settings.most_norm,
-        )
-
-
-def added(replies: Iterable[Reply], n_items: int) -> Learned:
-    """What devices sent, added up."""
-    mean, figures = Mean(n_items), Params()
-    for reply in replies:
-        layers = {name: value[None] for name, value in reply.update.layers.items()}
-        mean.add(Update(reply.update.ids, torch.zeros(reply.devices), reply.update.rows, layers))
-        for name, pair in reply.sums.items():
-            if not name.startswith(("valid ", "test ")):
-                figures[name] = figures.get(name, torch.zeros(2, dtype=torch.float64)) + torch.tensor(pair)
-    return Learned(mean, Channel(n_items), figures)
-
-
-def mean_metrics(replies: Iterable[Reply], kind: str) -> Metrics:
-    """Means over all users that were ranked; 0 where none was."""
-    totals = dict.fromkeys(rank_metrics(torch.zeros(1)), (0.0, 0))
-    for reply in replies:
-        for name, (total, count) in totals.items():
-            more, users = reply.sums.get(f"{kind} {name}", (0.0, 0))
-            totals[name] = total + more, count + users
-    return {name: total / max(1, count) for name, (total, count) in totals.items()}
-
-
-def known_items(version: str) -> int:
-    """How many items a version of a catalogue has."""
-    number = version.partition("-")[0]
-    return int(number) if number.isdecimal() else 0
+    def collect(self, tickets: Collection[str]) -> Iterator[Delivery]:
+        for message in self.grid.pull_messages(list(tickets)):
+            ticket = message.metadata.reply_to_message_id
+            if message.has_error():
+                yield Delivery(ticket, None, f"Flower: {message.error.reason or message.error.code}")
+            else:
+                yield Delivery(ticket, unpacked(message.content))

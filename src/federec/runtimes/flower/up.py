@@ -20,13 +20,13 @@ from typing import Any, Self
 
 import flwr  # noqa: F401  where it is missing, that is said before anything is written
 
-from federec.data.interactions import Interactions
 from federec.errors import UserError
 from federec.files import make_folder, write_atomic
-from federec.network.device_folder import DeviceStore
+from federec.network.device_folder import DeviceFolder, shares
 from federec.network.keys import Key
-from federec.network.settings import APP, EVENTS
+from federec.network.settings import EVENTS
 from federec.runtimes.flower import warm
+from federec.runtimes.flower.app import APP
 from federec.runtimes.flower.certificates import ROOT, SERVER, SERVER_KEY, certificates, node_key
 
 HOST = "127.0.0.1"
@@ -111,7 +111,7 @@ class Federation:
         return process
 
     def stop(self, *names: str, how: signal.Signals = signal.SIGTERM) -> None:
-        """Stop processes with all that they have started; what does not go in five seconds is made to."""
+        """Stop processes with all that they have started; those that still run after five seconds are killed."""
         for name in names:
             _signal(self.processes[name], how)
         limit = time.monotonic() + 5
@@ -123,7 +123,7 @@ class Federation:
             process.wait()
 
     def fail_if_dead(self, *names: str) -> None:
-        """A process that should be there and is not ends the federation."""
+        """A UserError where a process that should be there is not."""
         for name in names:
             if name in self.processes and (code := self.processes[name].poll()) is not None:
                 log = self.home / "logs" / f"{name}.log"
@@ -132,7 +132,7 @@ class Federation:
     # What they are
 
     def warm_up(self) -> None:
-        """Have Flower's commands start from a process that has loaded everything."""
+        """Let Flower's commands start from a process that has loaded everything."""
         address = self.scratch / "warm"
         self.start("warm", sys.executable, "-m", "federec.runtimes.flower.warm", str(address), *_DEVICE, *_SERVER)
         warm.stand_ins(self.scratch / "bin", address)
@@ -140,7 +140,7 @@ class Federation:
         self.wait(address.exists, 120, "warm")
 
     def superlink(self, simulation: bool = False) -> None:
-        """The server's end of the network; or, for a simulation, of a network that is only thought of."""
+        """The server's end of the network; or of Flower's simulated network."""
         secure = ["--insecure"]
         if self.tls:
             tls = self.home / "tls"
@@ -157,14 +157,14 @@ class Federation:
             return probe.connect_ex((HOST, self.port)) == 0
 
     def register(self, name: str) -> None:
-        """Make a key for a device and tell the SuperLink of it."""
+        """Make a key for a node and register it with the SuperLink."""
         key = self.home / "keys" / name
         if not key.exists():
             node_key(key)
             self.flwr("supernode", "register", f"{key}.pub", _NAME)
 
     def node(self, name: str, device: Path, key: Path, *extra: str, **environ: str) -> None:
-        """A device's end of the network."""
+        """A node's end of the network."""
         secure = ["--root-certificates", str(self.home / "tls" / ROOT)] if self.tls else ["--insecure"]
         auth = ["--auth-supernode-private-key", str(self.home / "keys" / name)] if self.auth else []
         self.start(
@@ -179,7 +179,7 @@ class Federation:
         )
 
     def run(self, folder: Path, *extra: str) -> None:
-        """Have the SuperLink start the run of a federation's folder."""
+        """Let the SuperLink start the run of a federation's folder."""
         self.flwr("run", str(folder / APP), _NAME, *extra)
 
     def flwr(self, *arguments: str) -> str:
@@ -196,27 +196,27 @@ class Federation:
         return shutil.which(name, path=self.environment["PATH"]) or name
 
     def wait(self, ready: Callable[[], bool], seconds: float, *alive: str) -> None:
-        """Until something is so, as long as these processes live."""
+        """Wait until something is ready, as long as these processes live."""
         limit = time.monotonic() + seconds
         while not ready():
             self.fail_if_dead(*alive)
             if time.monotonic() > limit:
-                raise UserError(f"nothing came of {alive[0]} in {seconds:g} s; see {self.home / 'logs'}")
+                raise UserError(f"{alive[0]} was not ready after {seconds:g} s; see {self.home / 'logs'}")
             time.sleep(0.05)
 
 
 def join(superlink: str, device: Path, key: Path, root: Path | None, auth: Path | None, insecure: bool) -> int:
     """A SuperNode for a device folder, until it ends or is stopped; its exit code. All its processes are forks of this
     one, and so share the memory that loading everything takes."""
-    DeviceStore.open(device, Key.file(key)).close()
+    DeviceFolder.open(device, Key.file(key)).close()
     with tempfile.TemporaryDirectory(prefix="federec-") as scratch:
         address, folder = Path(scratch) / "warm", Path(scratch) / "bin"
         environ = environment(Path(scratch) / "flower")
         warm.stand_ins(folder, address, ("flower-supernode", "flower-superexec", "flwr-clientapp"))
         secure = ["--root-certificates", str(root)] if root else ["--insecure"] if insecure else []
         proof = ["--auth-supernode-private-key", str(auth)] if auth else []
-        place = "--superlink", superlink, "--host", HOST, "--port", str(free_port())
-        command = [str(folder / "flower-supernode"), *place, "--node-config", node_config(device, key), *secure, *proof]
+        where = "--superlink", superlink, "--host", HOST, "--port", str(free_port())
+        command = [str(folder / "flower-supernode"), *where, "--node-config", node_config(device, key), *secure, *proof]
         nodes: list[subprocess.Popen[bytes]] = []
 
         def start() -> Callable[[], bool]:
@@ -236,33 +236,23 @@ def node_config(device: Path, key: Path) -> str:
     return f"device={json.dumps(str(device.resolve()))} key={json.dumps(str(key.resolve()))}"
 
 
-def share_out(path: Path, data: Interactions, devices: int) -> None:
-    """A device folder for every share of a data set's users, and its key: `devices/device-0`, `secrets/device-0`."""
-    make_folder(path / "devices")
-    for number in range(devices):
-        key = Key.new_file(path / "secrets" / f"device-{number}")
-        users = range(number, data.n_users, devices)
-        DeviceStore.share(path / "devices" / f"device-{number}", key, data, users).close()
-
-
 def bring_up(path: Path, tls: bool, auth: bool) -> Iterator[dict[str, Any]]:
     """Serve a prepared folder with the devices in it, to the end; the server's events on the way."""
-    devices = sorted((path / "devices").iterdir(), key=lambda folder: int(folder.name.rpartition("-")[2]))
     since = (path / EVENTS).stat().st_size if (path / EVENTS).exists() else 0
     with Federation(path, tls, auth) as federation:
         federation.warm_up()
         federation.superlink()
-        for device in devices:
+        for folder, key in shares(path.resolve()):
             if auth:
-                federation.register(device.name)
-            federation.node(device.name, device.resolve(), path.resolve() / "secrets" / device.name)
+                federation.register(folder.name)
+            federation.node(folder.name, folder, key)
         federation.run(path)
         yield from follow(path, federation, ("warm", "superlink"), since)
 
 
 def follow(folder: Path, federation: Federation, names: Sequence[str], since: int = 0) -> Iterator[dict[str, Any]]:
     """The server's events as they come, until the run is over. A UserError where a process has to be there and is not,
-    or the run failed."""
+    or where the run failed."""
     path, position = folder / EVENTS, since
     while True:
         if path.exists() and path.stat().st_size > position:

@@ -13,20 +13,20 @@ from safetensors.torch import save
 
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
-from tests.runtimes.flower.traffic import Secrets, always, recorded, search
+from tests.network.traffic import Secrets, always, recorded, search
 
+from federec.aggregators.mean import Mean
 from federec.cohort.draw import Devices, draw
 from federec.cohort.layers import USERS
 from federec.errors import UserError
-from federec.federation.round import cohorts, keep_private, update_of
+from federec.federation.device import cohorts, keep_private, update_of
 from federec.federation.state import State
-from federec.federation.update import Mean
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
-from federec.network import channel
-from federec.network.device_folder import DeviceStore
+from federec.network import device, settings
+from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
-from federec.network.parameters import Seen
+from federec.network.parameters import Payload
 from federec.runs.config import RunConfig
 
 rng = np.random.default_rng(7)
@@ -129,7 +129,7 @@ def test_updates_of_every_method_hold_nothing_private(name, small, random_split,
     """The sum of the messages of a device's users, as `Mean` adds them up, against all that the device keeps."""
     data = random_split(users=5, items=60, least=9).data
     method = small(name)
-    store = DeviceStore.share(tmp_path / "device", Key("file", b"k" * 32), data, range(5))
+    store = DeviceFolder.share(tmp_path / "device", Key("file", b"k" * 32), data, range(5))
     start, devices, messages = State.start(method, 60, 5, 3), store.devices(3), []
     for round_ in (1, 2):
         state, mean = store.begin("run", round_, start), Mean(60)
@@ -137,7 +137,7 @@ def test_updates_of_every_method_hold_nothing_private(name, small, random_split,
             method.fit(cohort)
             mean.add(update_of(method, cohort, state))
             keep_private(cohort, state)
-        store.commit("run", round_, state, Seen.nothing(), RunConfig.of(method, data))
+        store.commit("run", round_, state, Payload.nothing(), RunConfig.of(method, data))
         messages.append({"update": save({name: value.contiguous() for name, value in mean.total.items()})})
     secrets = Secrets(items=60).learn(store, start)
     assert len(secrets.histories) == 5
@@ -169,11 +169,12 @@ def test_a_server_receives_nothing_private(name, small, random_split, federation
     if method.sums:
         with pytest.raises(UserError, match=f"'{name}' needs secure aggregation"):
             federation(data, name, **how)
-        monkeypatch.setattr(channel, "check_secure", lambda method, secure: None)
+        for module in (settings, device):
+            monkeypatch.setattr(module, "check_secure", lambda method, link: None)
     federated = federation(data, name, **how)
     federated.serve()
     messages, secrets = recorded(federated.run / "received"), Secrets(items=60)
-    for store in map(federated.store, range(5)):
+    for store in map(federated.folder, range(5)):
         secrets.learn(store, State.start(method, 60, 1, federated.config.seed))
     assert len(messages) >= 3 * 5
     assert (len(secrets.labels), len(secrets.histories), len(secrets.times)) == (5, 5, len(data))
@@ -184,7 +185,7 @@ def test_a_server_receives_nothing_private(name, small, random_split, federation
 
 def test_rows_asked_for_round_after_round_give_a_user_away(random_split):
     """Not private parameters, but nearly as good: a device that names the rows it needs names its positives each time
-    and other items once in a while. So `rows=needed` is for hubs of many users, or for servers that are trusted."""
+    and other items once in a while. So a channel without stages is for hubs of many users, or for servers that are trusted."""
     split = random_split(users=1, items=400, least=20, most=20)
     devices, user = Devices.of(split, False), torch.tensor([0])
     messages = []
