@@ -37,7 +37,7 @@ def test_refusals_leave_nothing_behind(refused, tmp_path, catalogue, ratings):
         ("did you mean 'deadline'", "prepare", run, "--catalogue", catalogue, "--network", "dedline=3"),
         ("set minimum to 3 or more", "prepare", run, "--catalogue", catalogue, "--stage", "secure-sum"),
         (
-            "is no setting of the network; say it as a stage: --stage secure-sum",
+            "say it as a stage: --stage secure-sum",
             "prepare",
             run,
             "--catalogue",

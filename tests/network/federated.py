@@ -56,11 +56,10 @@ def federated(
     seed=5,
     settings=None,
     plugins=(),
-    channel=(),
-    aggregator=None,
     **how,
 ):
     """A prepared federation that has no transport yet."""
+    channel, aggregator = how.pop("channel", ()), how.pop("aggregator", None)
     values = {"method": method, "plugins": plugins, "settings": settings or {}, "rounds": rounds, "seed": seed}
     values |= {"channel": parse(channel), "aggregator": aggregator}
     config = RunConfig.checked(**values, data="small", participation=1.0)

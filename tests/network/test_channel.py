@@ -8,6 +8,7 @@ import torch
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
 from federec.cohort.draw import Devices
+from federec.errors import UserError
 from federec.federation.channel import Link
 from federec.federation.device import learn
 from federec.federation.state import State
@@ -112,10 +113,9 @@ def test_touched_mean_needs_nodes_of_one_user(federation, random_split):
 
 
 def test_hubs_are_refused_where_single_updates_are_needed(federation, random_split):
-    federated = federation(
-        random_split(users=6).data, "fedmf", nodes=2, rounds=1, aggregator="touched-mean", patience=0.2
-    )
-    with pytest.raises(Exception, match="round 1"):
+    data = random_split(users=6).data
+    federated = federation(data, "fedmf", nodes=2, rounds=1, aggregator="touched-mean", patience=0.2)
+    with pytest.raises(UserError, match="round 1"):
         federated.serve()
     assert any("speaks for" in line["detail"] for line in federated.events("rejected"))
 

@@ -17,7 +17,7 @@ from federec.runs.config import RunConfig
 KEY = Key("file", b"k" * 32)
 CONFIG = RunConfig.checked(method="pfedrec", settings={"dim": 4})
 ITEMS = Payload(torch.arange(40), {"items": torch.randn(40, 4, generator=torch.Generator().manual_seed(1))})
-ORDER = Order("train", "films", 1, CONFIG.model_dump(mode="json"), {}, [40], shared=ITEMS)
+ORDER = Order("train", "films", 1, CONFIG.model_dump(mode="json"), [40], shared=ITEMS)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from federec.network.parameters import Payload
 PAYLOAD = Payload(
     torch.tensor([1, 4, 8]), {"items": torch.randn(3, 4)}, {"net": torch.randn(4, 2), "b": torch.ones(())}
 )
-ORDER = Order("train", "films", 3, {"seed": 1}, {"rows": "all"}, [7, 9], ["m8"], 2, True, PAYLOAD)
+ORDER = Order("train", "films", 3, {"seed": 1}, [7, 9], ["m8"], 2, True, PAYLOAD)
 REPLY = Reply("films", 3, "9-abc", 2, {"loss": (81.5, 40)}, "", PAYLOAD, torch.tensor([0, 5]))
 PACKED = {"order": ORDER.pack(), "reply": REPLY.pack()}
 

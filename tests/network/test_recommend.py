@@ -103,9 +103,8 @@ def test_a_user_without_interactions_is_answered(trained):
 def test_after_a_federation_a_device_ranks_as_in_a_local_run(name, small, random_split, federation):
     """Users spread over three devices, against all users in one process."""
     split, method = random_split(users=7, items=25), small(name)
-    federated = federation(
-        split.data, name, nodes=3, rounds=3, seed=SEED, settings=method.model_dump(), channel=("dense",)
-    )
+    settings = method.model_dump()
+    federated = federation(split.data, name, nodes=3, rounds=3, seed=SEED, settings=settings, channel=("dense",))
     federated.serve()
     devices, everyone, state = Devices.of(split, False), torch.arange(7), State.start(method, 25, 7, SEED)
     for round_ in (1, 2):

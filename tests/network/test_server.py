@@ -15,6 +15,7 @@ from federec.methods.registry import METHODS
 from federec.network import server
 from federec.network.messages import PROTOCOL, Reply
 from federec.network.parameters import Payload
+from federec.reporting.tables import compare_table
 from federec.runs.folder import RunFolder
 from federec.runtimes.in_process import (
     CRASH_AFTER,
@@ -53,31 +54,31 @@ def test_a_federation_learns_what_a_local_run_learns(federation, random_split, t
     assert_same(federated.run, tmp_path / "local")
 
 
-def test_the_earliest_of_equal_rounds_counts_whatever_the_last_bits_say(federation, random_split, answer):
+def test_the_earliest_of_equal_rounds_counts_whatever_the_last_bits_say(federation, random_split):
     """The order in which devices answer changes the last bits of a metric."""
 
-    def twist(node, message, reply):
-        if message.metadata.message_type != "train":
-            return reply
-        old = Reply.read(reply.content)
+    def nearly_equal(content):
+        old = Reply.parse(content)
         users = old.sums["valid sampled hr@10"][1]
-        sums = old.sums | {"valid sampled hr@10": (0.5 * users * (1 + old.round * 1e-15), users)}
-        return answer(message, replace(old, sums=sums))
+        return replace(old, sums=old.sums | {"valid sampled hr@10": (0.5 * users * (1 + old.round * 1e-15), users)}).pack()
 
-    federated = federation(random_split().data, settings=small("pfedrec"), twist=twist)
+    def faults(node, kind, round_):
+        return Fault(change=nearly_equal) if kind == "train" else NONE
+
+    federated = federation(random_split().data, settings=small("pfedrec"), faults=faults)
     assert federated.serve()["best_round"] == 1
     values = [json.loads(line)["valid"]["hr@10"] for line in (federated.run / "rounds.jsonl").read_text().splitlines()]
     assert values == sorted(values) and len(set(values)) == 3
 
 
-@pytest.mark.parametrize("how", [{"rows": "all"}, {"rows": "decoys", "decoys": 12}])
+@pytest.mark.parametrize("how", [{"channel": ("dense",)}, {"channel": ("decoys:count=12",)}])
 def test_hiding_rows_changes_nothing_but_bytes(federation, random_split, tmp_path, how):
     data = random_split(users=6, items=400, least=3, most=6).data
     federated = federation(data, settings=small("pfedrec"), rounds=2, **how)
     federated.serve()
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
-    assert all(count == 400 for count in rows_sent(federated)) == (how["rows"] == "all")
+    assert all(count == 400 for count in rows_sent(federated)) == (how["channel"] == ("dense",))
 
 
 def rows_sent(federated):
@@ -130,8 +131,9 @@ def test_bytes_are_per_node_and_hubs_have_no_bytes_per_device(federation, random
         return kind == "evaluate"  # of the best round: after the last one
 
     federated.transport.__class__ = Counting
-    each = federated.serve()["communication"]
-    counted["up"] = counted["up"][:-3]
+    result = federated.serve()
+    compare_table([result])  # in which it has no bytes per device
+    each, counted["up"] = result["communication"], counted["up"][:-3]
     assert each.keys() == {"up_bytes_per_node_round", "down_bytes_per_node_round", "users_per_node"}
     assert each["users_per_node"] == 4
     for way, sizes in counted.items():

@@ -185,7 +185,7 @@ def test_a_server_receives_nothing_private(name, small, random_split, federation
 
 def test_rows_asked_for_round_after_round_give_a_user_away(random_split):
     """Not private parameters, but nearly as good: a device that names the rows it needs names its positives each time
-    and other items once in a while. So a channel without stages is for hubs of many users, or for servers that are trusted."""
+    and other items once in a while. So a channel without stages is for hubs of many users, or for trusted servers."""
     split = random_split(users=1, items=400, least=20, most=20)
     devices, user = Devices.of(split, False), torch.tensor([0])
     messages = []

@@ -87,9 +87,8 @@ def test_two_hundred_devices_of_which_a_third_fail_each_round(random_split, tmp_
         assert 20 <= len(taken) == len(set(taken))
         assert not {node for node in taken if befallen.get((node, round_), TWICE) != TWICE}
         unheard = [node for (node, number), fault in befallen.items() if number == round_ and fault in LEARNS]
-        learn(
-            method, state, devices, torch.tensor(sorted(unheard)), seed, round_, Channel(), lambda update, users: None
-        )
+        lost = torch.tensor(sorted(unheard))
+        learn(method, state, devices, lost, seed, round_, Channel(), lambda update, users: None)
         play(method, state, devices, torch.tensor(sorted(taken)), seed, round_)
     items = shared_after(run.run)["shared:items"]
     assert (items - state.shared["items"]).norm() <= 1e-4 * items.norm()

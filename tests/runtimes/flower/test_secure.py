@@ -106,6 +106,29 @@ def test_a_device_that_drops_out_is_left_out(federation, random_split):
     assert federated.events("again") == []
 
 
+def test_the_server_does_not_hear_why_a_device_failed(federation, random_split):
+    """Flower sends the text of an exception to the server."""
+    texts = []
+    federated = federation(
+        random_split(users=14).data, nodes=4, settings=SMALL, rounds=1, minimum=3, channel=("secure-sum",), deadline=1
+    )
+    grid, push = federated.grid, federated.grid.push_messages
+
+    def push_messages(messages):
+        if messages[0].metadata.message_type == "train":  # after the folders were found in order
+            (grid.folders[0][0] / "device.db").unlink(missing_ok=True)
+        try:
+            return push(messages)
+        except Exception as error:
+            texts.append(str(error))
+            raise
+
+    grid.push_messages = push_messages
+    with pytest.raises(RuntimeError):
+        federated.serve()
+    assert texts == ["the device could not do it; its own log says why"]
+
+
 def test_it_needs_company(federation, random_split):
     with pytest.raises(UserError, match="set minimum to 3 or more"):
         federation(random_split().data, minimum=2, channel=("secure-sum",))

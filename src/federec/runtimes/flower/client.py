@@ -38,7 +38,11 @@ def train(message: Message, context: Context) -> Message:
             work = device.Work(order, folder)
             return work.carry_out(), work
 
-    return secure.answer(message, context, carry_out)
+    try:
+        return secure.answer(message, context, carry_out)
+    except Exception:  # Flower tells the server the text of an error, which may hold what is private
+        device.log.exception("secure aggregation")
+        raise RuntimeError("the device could not do it; its own log says why") from None
 
 
 def open_folder(context: Context) -> DeviceFolder:
