@@ -35,6 +35,7 @@ def agree(worker):
         yield review, played
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rules", "participation"), [("clean", 1.0), ("paper", 0.3)])
 def test_a_review_repeats_what_was_measured_in_the_round(device_method, split, rules, participation):
     worker = trainer(device_method, split, protocol(rules), 1, participation)
@@ -98,6 +99,7 @@ def test_a_method_without_a_kernel_refuses_the_fused_engine(small, split, name):
         trainer(small(name), split, protocol("clean"), 1, engine="fused")
 
 
+@pytest.mark.thorough
 def test_scores_of_a_user_are_what_was_ranked(device_method, split):
     worker = trainer(device_method, split, protocol("clean"), 1)
     played = worker.play(1)
