@@ -23,6 +23,26 @@ torch.set_num_threads(1)
 settings.register_profile("calm", deadline=None, derandomize=True)
 settings.load_profile("calm")
 
+THOROUGH = (
+    "tests/cli/test_signals.py",  # start processes
+    "tests/reproduction/test_pages.py",
+    "tests/reproduction/test_summary.py",
+    "tests/runtimes/flower/",
+    "tests/runtimes/test_distributed.py",
+    "tests/test_deploy.py",
+    "tests/kernels/",  # compile kernels
+    "fused",
+    "tastes",  # make or train on the whole built-in set
+    "pfedrec-hidden",  # repeat what `everything` and `pfedrec` show, with plug-ins on a network
+)
+"""Tests with one of these in their id are `thorough`, as are those marked one by one: `make quick` leaves them out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(part in item.nodeid for part in THOROUGH):
+            item.add_marker(pytest.mark.thorough)
+
 
 def _split(histories: Sequence[Any], n_items: int) -> Split:
     """Leave-one-out of histories given oldest first: the last item is the test, the one before it validation."""

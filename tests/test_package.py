@@ -12,6 +12,7 @@ import federec
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.thorough
 def test_importing_does_not_wait_for_torch():
     code = "import sys, federec, federec.cli.main; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

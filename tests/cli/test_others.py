@@ -137,6 +137,7 @@ def test_wrong_usage_is_one_line(federec, refused):
     assert "Usage" in federec("data").err
 
 
+@pytest.mark.thorough
 def test_a_missing_extra_is_named_before_anything_is_run(tmp_path, ratings):
     out = str(tmp_path / "out")
     commands = {

@@ -69,6 +69,7 @@ def test_a_preset_is_the_method_of_the_configuration_s_and_below_what_is_set(fed
     assert (settings["own_lr_factor"], settings["lr"]) == (0.001, 0.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_on_five_users_and_six_items(federec, tmp_path, make_ratings, name):
     data = make_ratings(tmp_path / "tiny.csv", users=5, items=6)

@@ -45,6 +45,7 @@ def contents(store):
     return store.take(torch.arange(DEVICES), torch.arange(DEVICES)[:, None], torch.arange(len(store.start)))
 
 
+@pytest.mark.thorough
 @given(cohorts(), st.data())
 def test_a_store_behaves_like_a_dictionary(case, data):
     n_items, sequence = case

@@ -46,6 +46,7 @@ def test_few_items_have_most_of_the_interactions(data):
     assert counts[90:100].mean() / counts[390:400].mean() == pytest.approx(shares[0] / shares[1], rel=0.25)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("block", [1, 777, 10**6])
 def test_a_pure_function_of_the_seed_whatever_the_block(tmp_path, data, monkeypatch, block):
     monkeypatch.setattr(module, "_BLOCK", block)

@@ -64,6 +64,7 @@ def test_close_to_uniform_over_items_and_places(split_of, part):
         assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("block", [1, 100, 10_000])
 def test_the_candidates_are_those_of_the_first_release_whatever_the_block(monkeypatch, block):
     """Results of different releases stay comparable: this hash was taken from the code that drew for all at once."""

@@ -365,6 +365,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.thorough
 def test_a_process_killed_at_any_statement_of_a_commit_leaves_before_or_after(store):
     """Real processes, ended without warning; the round is then played again."""
     state = store.begin("run", 1, State({}, {"x": torch.zeros(2)}))

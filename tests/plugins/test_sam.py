@@ -83,6 +83,7 @@ def test_a_step_worked_by_hand(split_of):
     assert report.loss == pytest.approx(float(plain), abs=1e-5)
 
 
+@pytest.mark.thorough
 def test_without_radii_it_is_the_method_below_to_the_last_bit(device_method, random_split):
     kind = type(device_method)
     if "sam" in kind.plugins or device_method.closed_form or device_method.name == "fedrecgel" or "sam" in kind.refuses:

@@ -22,6 +22,7 @@ def search(random_split, tmp_path):
     return call
 
 
+@pytest.mark.thorough
 def test_the_defaults_are_the_first_trial_and_the_same_search_goes_on(search):
     found, said = search(1)
     assert found == {"lr": 0.1, "item_lr_factor": 80.0} and len(said) == 1
@@ -33,6 +34,7 @@ def test_the_defaults_are_the_first_trial_and_the_same_search_goes_on(search):
     assert len({*tried}) == 3
 
 
+@pytest.mark.thorough
 def test_other_rounds_or_settings_are_another_search(search):
     search(1)
     for other in ({"rounds": 2}, {"over": ["lr"]}):

@@ -207,6 +207,7 @@ def kill_at(monkeypatch, number, half):
         yield
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("half", [True, False])
 @pytest.mark.parametrize("name", ["pfedrec-some", "ials", "negative-count"])
 def test_killed_at_every_write(tmp_path, data, whole, monkeypatch, name, half):

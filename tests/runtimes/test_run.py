@@ -87,6 +87,7 @@ def test_a_run_on_a_gpu_can_be_asked_where_there_is_none(tmp_path, data):
     assert fr.Run.load(tmp_path / "run", data).recommend("é")
 
 
+@pytest.mark.thorough
 def test_the_example_of_the_package():
     data = fr.load("tastes")
     run = fr.train(fr.PFedRec(dim=8), data, rounds=1, protocol="clean", seed=0)

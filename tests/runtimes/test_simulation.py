@@ -35,6 +35,7 @@ def agree(worker):
         yield review, played
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rules", "participation"), [("clean", 1.0), ("paper", 0.3)])
 def test_a_review_repeats_what_was_measured_in_the_round(device_method, split, rules, participation):
     worker = trainer(device_method, split, protocol(rules), 1, participation)
@@ -106,6 +107,7 @@ def test_a_long_run_takes_the_kernel_and_a_short_one_does_not(small, split):
     assert long.engine_choice == ("fused", "'pfedrec' has a kernel")
 
 
+@pytest.mark.thorough
 def test_scores_of_a_user_are_what_was_ranked(device_method, split):
     worker = trainer(device_method, split, protocol("clean"), 1)
     played = worker.play(1)
