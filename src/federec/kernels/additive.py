@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import Samples, distinct, draw_rows, jit, kernel, look_up, make_samples, release, send
+from federec.kernels.cpu import Samples, distinct, draw_rows, exact, jit, kernel, look_up, make_samples, release, send
 from federec.kernels.cpu import shuffled, sigmoid
 from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, end, redundancy, weigh
@@ -102,9 +102,17 @@ def additive_workspace(n_items: int, most: int, dim: int) -> Workspace:
 
 
 @jit
-def _slope(x: Any, squared: bool) -> Any:
-    """Of the norm of c: 2 x or the sign of x."""
-    return np.float32(2.0) * x if squared else np.float32(x > 0) - np.float32(x < 0)
+def _norm(x: Any, squared: bool) -> Any:
+    """What a value x of c adds to the norm, and the slope of that."""
+    if squared:
+        return x * x, np.float32(2.0) * x
+    return abs(x), np.float32(x > 0) - np.float32(x < 0)
+
+
+@exact
+def _shrunk(rate: Any, decay: Any) -> Any:
+    """What weight decay leaves of a value in a step of this rate."""
+    return np.float32(1.0) - rate * decay
 
 
 @jit
@@ -140,10 +148,8 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
     inverse = np.float32(1.0 / n)
     away, small, squared = steps.away, steps.small, steps.squared
     common, own, rest = a * scale[0], scale[1], np.float32(1.0) - a
-    keep_common = np.float32(1.0) - pace * steps.common_rate * steps.weight_decay
-    keep_own = np.float32(1.0) - pace * steps.own_rate * steps.weight_decay
-    scale[0] *= keep_common
-    scale[1] *= keep_own
+    scale[0] *= _shrunk(pace * steps.common_rate, steps.weight_decay)
+    scale[1] *= _shrunk(pace * steps.own_rate, steps.weight_decay)
     by_common, by_own = a * pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
     loss, product, total = 0.0, 1.0, np.float32(0.0)
     gradient.fill(0)
@@ -176,16 +182,17 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
                 x += rest * mix.received[row, k]
             apart = y - x
             gradient[k] += error * (x + y)
-            terms += small * (x * x if squared else abs(x)) - away * apart * apart
+            size, slope = _norm(x, squared)
+            terms += small * size - away * apart * apart
             pulled, pushed = error * w[k], push * apart
-            c[row, k] -= by_common * (pulled + pushed + sparse * _slope(x, squared))
+            c[row, k] -= by_common * (pulled + pushed + sparse * slope)
             d[row, k] -= by_own * (pulled - pushed)
         loss += terms * times[i] / dim
     if mix is not None:
         for i in range(len(rows)):
             for k in range(dim):
                 c[rows[i], k] -= pace * steps.common_rate / scale[0] * mix.slope[i, k]
-    keep = np.float32(1.0) - pace * steps.rate * steps.weight_decay
+    keep = _shrunk(pace * steps.rate, steps.weight_decay)
     for k in range(dim):
         w[k] = keep * w[k] - pace * steps.rate * gradient[k]
     b[0] = keep * b[0] - pace * steps.rate * total
@@ -214,8 +221,8 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
         off += error
         for k in range(dim):
             x, y = common * c[row, k], own * d[row, k]
-            terms += small * (x * x if squared else abs(x)) - away * (y - x) * (y - x)
-            to_common = error * w[k] + push * (y - x) + sparse * _slope(x, squared)
+            terms += small * _norm(x, squared)[0] - away * (y - x) * (y - x)
+            to_common = error * w[k] + push * (y - x) + sparse * _norm(x, squared)[1]
             to_own = error * w[k] - push * (y - x)
             of_common += to_common * to_common
             of_own += to_own * to_own
@@ -231,10 +238,8 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
     for k in range(dim):
         uphill[k] = w[k] + up * gradient[k]
     top, off_top = b[0] + up * off, np.float32(0.0)
-    keep_common = np.float32(1.0) - pace * steps.common_rate * steps.weight_decay
-    keep_own = np.float32(1.0) - pace * steps.own_rate * steps.weight_decay
-    scale[0] *= keep_common
-    scale[1] *= keep_own
+    scale[0] *= _shrunk(pace * steps.common_rate, steps.weight_decay)
+    scale[1] *= _shrunk(pace * steps.own_rate, steps.weight_decay)
     by_common, by_own = pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
     gradient.fill(0)
     for i in range(len(rows)):
@@ -247,7 +252,7 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
         for k in range(dim):
             x, y = common * c[row, k], own * d[row, k]
             pushed = push * (y - x)
-            z_common += w[k] * (x + up_common * (error * w[k] + pushed + sparse * _slope(x, squared)) + y)
+            z_common += w[k] * (x + up_common * (error * w[k] + pushed + sparse * _norm(x, squared)[1]) + y)
             z_own += uphill[k] * (x + y + up * (error * w[k] - pushed))
         error_common = _miss(z_common, _exp(z_common), positive[row]) * weight
         error_own = _miss(z_own, _exp(z_own), positive[row]) * weight
@@ -255,12 +260,12 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
         for k in range(dim):
             x, y = common * c[row, k], own * d[row, k]
             pushed = push * (y - x)
-            x_top = x + up_common * (error * w[k] + pushed + sparse * _slope(x, squared))
+            x_top = x + up_common * (error * w[k] + pushed + sparse * _norm(x, squared)[1])
             y_top = y + up * (error * w[k] - pushed)
             gradient[k] += error_own * (x + y_top)
-            c[row, k] -= by_common * (error_common * w[k] + push * (y - x_top) + sparse * _slope(x_top, squared))
+            c[row, k] -= by_common * (error_common * w[k] + push * (y - x_top) + sparse * _norm(x_top, squared)[1])
             d[row, k] -= by_own * (error_own * uphill[k] - push * (y_top - x))
-    keep = np.float32(1.0) - pace * steps.rate * steps.weight_decay
+    keep = _shrunk(pace * steps.rate, steps.weight_decay)
     for k in range(dim):
         w[k] = keep * w[k] - pace * steps.rate * gradient[k]
     b[0] = keep * b[0] - pace * steps.rate * off_top
