@@ -4,8 +4,7 @@ import torch
 
 from federec.cohort.draw import Devices
 from federec.evaluation.protocols import protocol
-from federec.federation.engine import neighbours
-from federec.federation.fused import fused_round, fused_scores
+from federec.federation.engine import fused_round, fused_scores, neighbours
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, score_global, score_own
 from federec.federation.state import State

@@ -4,7 +4,7 @@ import torch
 
 from federec.cohort.draw import Devices
 from federec.evaluation.protocols import protocol
-from federec.federation.fused import fused_round, fused_scores
+from federec.federation.engine import fused_round, fused_scores
 from federec.federation.fused_neural import _reach
 from federec.federation.round import play
 from federec.federation.scoring import score_global

@@ -60,7 +60,9 @@ def test_the_earliest_of_equal_rounds_counts_whatever_the_last_bits_say(federati
     def nearly_equal(content):
         old = Reply.parse(content)
         users = old.sums["valid sampled hr@10"][1]
-        return replace(old, sums=old.sums | {"valid sampled hr@10": (0.5 * users * (1 + old.round * 1e-15), users)}).pack()
+        return replace(
+            old, sums=old.sums | {"valid sampled hr@10": (0.5 * users * (1 + old.round * 1e-15), users)}
+        ).pack()
 
     def faults(node, kind, round_):
         return Fault(change=nearly_equal) if kind == "train" else NONE

@@ -66,6 +66,10 @@ class Devices:
         closed = self.closed_ptr[users + 1] - self.closed_ptr[users]
         return positives * torch.where(closed < self.n_items, 1 + negatives, 1)
 
+    def keys(self, seed: int, round_: int, users: Tensor) -> Tensor:
+        """Keys of the users' random streams in a round."""
+        return streams.keys(seed, round_, self.numbered(users))
+
     def history(self, users: Tensor) -> History:
         """The users' training interactions."""
         items = _ragged(self.ptr, self.train, users, 0).long()
@@ -166,7 +170,7 @@ def draw(devices: Devices, users: Tensor, seed: int, round_: int, negatives: int
     A device that has every item draws no negatives.
     """
     positives = _ragged(devices.ptr, devices.train, users, 0).long()
-    key = streams.keys(seed, round_, devices.numbered(users))
+    key = devices.keys(seed, round_, users)
     gaps = _ragged(devices.closed_ptr, devices.gaps, users, devices.n_items + 1).long()
     open_items = devices.n_items - (devices.closed_ptr[users + 1] - devices.closed_ptr[users])
     full = open_items <= 0

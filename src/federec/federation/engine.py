@@ -1,22 +1,25 @@
-"""Which kernels play the rounds of a method that has a form for them: the CPU's or the GPU's."""
+"""Which kernels play the rounds of a method: one table for each kind of hardware, from a method's form to its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from federec.cohort.draw import Devices
-from federec.federation import fused
+from federec.federation import fused, fused_neural
 from federec.federation.channel import Link
+from federec.federation.fused_base import RoundInputs
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
-from federec.methods.base import DeviceMethod
-from federec.methods.forms import AdditiveScore, Form, LinearScore
+from federec.methods.base import DeviceMethod, Method
+from federec.methods.forms import AdditiveScore, Form, LinearScore, NeuralScore
+from federec.plugins.base import without_form
 
 
 class Playing(Protocol):
@@ -24,53 +27,125 @@ class Playing(Protocol):
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
-        weights or those of `judges` [C, width + 1]."""
+        weights or those of `judges` [C, dim + 1]."""
 
     def finish(self, sum_: Sum = list) -> RoundReport:
-        """The server takes the mean of the changes."""
+        """The server settles the round."""
 
 
-def fits(form: Form | None, place: str) -> bool:
-    """Whether there is a kernel for the form in that place."""
-    if form is None or place == "cpu":
-        return form is not None
+def _nothing(form: Any) -> None:
+    """These kernels play the form however it is set."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What plays methods of one form on one kind of hardware."""
+
+    round: Callable[[Any, RoundInputs], Playing]
+    """Begins a round of a form."""
+    scores: Callable[[Any, DeviceMethod, State, Tensor, Tensor], Tensor]
+    """Scores for users [C] of items [C, K] with the server's rows."""
+    lacks: Callable[[Any], str | None] = _nothing
+    """What the kernels cannot do of a form as it is set, as the object of "no kernel ..."; None: they play it."""
+
+
+@cache
+def kernels(kind: str) -> Mapping[type, Kernels]:
+    """The table of one kind of hardware, `cpu` or `cuda`. It is asked for exactly the class of a form, so that a form
+    without kernels of its own is not played by those of another."""
+    if kind == "cpu":
+        return {
+            LinearScore: Kernels(fused.LinearRound, fused.linear_scores),
+            AdditiveScore: Kernels(fused.AdditiveRound, fused.additive_scores),
+            NeuralScore: Kernels(fused_neural.NeuralRound, fused_neural.neural_scores),
+        }
+    from federec.federation import fused_gpu  # needs triton
+
+    return {
+        LinearScore: Kernels(fused_gpu.LinearRound, fused_gpu.linear_scores, _linear_lacks),
+        AdditiveScore: Kernels(fused_gpu.AdditiveRound, fused_gpu.additive_scores, _additive_lacks),
+    }
+
+
+def _linear_lacks(form: LinearScore) -> str | None:
+    return None if form.mixing is None else "mixes rows"
+
+
+def _additive_lacks(form: AdditiveScore) -> str | None:
+    if form.mixing is not None:
+        return "mixes rows"
+    if form.rho > 0 or form.common_rho > 0:
+        return "takes gradients of an additive score uphill"
+    if form.common is None or form.own is None:
+        return "plays one part of an additive score without the other"
+    return None
+
+
+def _unplayed(form: Form, device: str) -> str | None:
+    """Why no kernel plays the form on that device, as a sentence without a stop; None: one does."""
+    kind = torch.device(device).type
+    if kind not in ("cpu", "cuda"):
+        return f"there are kernels for cpu and cuda, not for {kind}"
     # Triton comes with torch for CUDA; before 2.7 its kernels took no named tuples.
-    if find_spec("triton") is None or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7):
-        return False
-    if isinstance(form, LinearScore):
-        return form.mixing is None
-    if not isinstance(form, AdditiveScore) or form.mixing is not None or form.rho > 0 or form.common_rho > 0:
-        return False
-    return form.common is not None and form.own is not None
+    if kind == "cuda" and (find_spec("triton") is None or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7)):
+        return "kernels for a GPU need Triton, which comes with torch for CUDA, 2.7 or later"
+    where = "a GPU" if kind == "cuda" else "a CPU"
+    if type(form) not in kernels(kind):
+        return f"no kernel on {where} plays a {type(form).__name__}"
+    lacking = kernels(kind)[type(form)].lacks(form)
+    return None if lacking is None else f"no kernel on {where} {lacking}"
+
+
+def fits(form: Form | None, device: str) -> bool:
+    """Whether there is a kernel for the form on that device."""
+    return form is not None and _unplayed(form, device) is None
+
+
+def why_not(method: Method, n_items: int, device: str, link: Link | None = None) -> str | None:
+    """Why no kernel plays the method as it is set on that device, with that link between devices and server, as a
+    sentence without a stop; None: one does."""
+    if not isinstance(method, DeviceMethod):
+        return f"'{method.name}' is not trained on devices"
+    form, link = method.fused_form(n_items), link or Link.of(method)
+    if form is None:
+        return without_form(method, n_items)
+    fused = link.why_not_fused() or link.channel.fuse(form)
+    return fused if isinstance(fused, str) else _unplayed(fused, device)
+
+
+def _form(method: DeviceMethod, devices: Devices, link: Link) -> Form:
+    """The form of a method that has one, with what its kernel does of the channel."""
+    form = method.fused_form(devices.n_items)
+    assert form is not None
+    fused = link.channel.fuse(form)
+    assert not isinstance(fused, str), fused
+    return fused
 
 
 def fused_round(
     method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int, link: Link | None = None
 ) -> Playing:
     """A round in which no device has played yet."""
-    if devices.ptr.device.type == "cpu":
-        return fused.fused_round(method, state, devices, seed, round_, link)
-    from federec.federation import fused_gpu  # needs triton
-
-    return fused_gpu.fused_round(method, state, devices, seed, round_, link)
+    link = link or Link.of(method)
+    form = _form(method, devices, link)
+    found = kernels(devices.ptr.device.type)[type(form)]
+    return found.round(form, RoundInputs(method, state, devices, seed, round_, link))
 
 
 def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
-    if users.device.type == "cpu":
-        return fused.fused_scores(method, state, devices, users, items)
-    from federec.federation import fused_gpu
-
-    return fused_gpu.fused_scores(method, state, devices, users, items)
+    form = _form(method, devices, Link())
+    return kernels(users.device.type)[type(form)].scores(form, method, state, users, items)
 
 
-def warm_up(method: DeviceMethod, state: State, devices: Devices) -> None:
+def warm_up(method: DeviceMethod, state: State, devices: Devices, link: Link | None = None) -> None:
     """Compile the kernels, or load what was compiled before."""
-    if devices.ptr.device.type == "cpu":
-        return fused.warm_up(method, state, devices)
-    anyone, items = devices.ptr.new_zeros(1), devices.ptr.new_zeros(1, 2 * (1 + 99))
-    fused_round(method, state.copy(), devices, 0, 1).play(anyone, items)
-    fused_scores(method, state, devices, anyone, items)
+    if devices.ptr.device.type == "cpu":  # a round in which no device takes part
+        users, items = devices.ptr.new_zeros(0), devices.ptr.new_zeros(0, 1)
+    else:
+        users, items, state = devices.ptr.new_zeros(1), devices.ptr.new_zeros(1, 2 * (1 + 99)), state.copy()
+    fused_round(method, state, devices, 0, 1, link).play(users, items)
+    fused_scores(method, state, devices, users, items)
 
 
 def neighbours(
@@ -84,9 +159,9 @@ def neighbours(
     size: int,
 ) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
     """The users, `size` at a time, and what scores [C, K] items of theirs with the rows of another, as
-    `views.Neighbour` has them: of the one before it in the order of stacking. `before` is the state that the round
+    `scoring.Neighbour` has them: of the one before it in the order of stacking. `before` is the state that the round
     began with, `after` what came of it; the round is played again in `before`."""
-    form = fused.form_of(method, devices)
+    form = _form(method, devices, Link())
     assert isinstance(form, LinearScore)  # methods of other forms rank with the server's rows
     stacked = users[devices.lengths(users, method.negatives).argsort(descending=True, stable=True)]
     yield stacked[:1], partial(fused_scores, method, State(before.shared, after.private), devices, stacked[:1])
@@ -96,5 +171,5 @@ def neighbours(
     for players, judged in zip(stacked[:-1].split(size), stacked[1:].split(size), strict=True):
         judges = torch.cat([weights[judged], biases[judged].view(-1, 1)], 1)
         if form.mixing is not None:
-            judges = torch.cat([judges, fused.own_share(after, form.mixing, judged)[:, None]], 1)
+            judges = torch.cat([judges, fused.own_weight(after, form.mixing, judged)[:, None]], 1)
         yield judged, partial(playing.play, players, judges=judges)

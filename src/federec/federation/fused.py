@@ -1,41 +1,36 @@
-"""Playing a round with the CPU kernels: same samples, same arithmetic as `federation.round.play`, in one pass."""
+"""Rounds and scores of methods with a linear or an additive score, by the CPU kernels: same samples, same arithmetic as
+`federation.round.play`, in one pass."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.store import RowStore
-from federec.federation.channel import Link
-from federec.federation.fused_base import Facts, Floats, FusedRound, Share, histories, on_threads
-from federec.federation.fused_neural import NeuralRound, neural_scores
+from federec.federation.fused_base import Floats, FusedRound, RoundInputs, histories, on_threads
 from federec.federation.state import State
-from federec.kernels import plgc
-from federec.kernels.additive import additive_room, additive_round, additive_scores
-from federec.kernels.linear import Plan, linear_room, linear_round, linear_scores
+from federec.kernels import additive, linear, plgc
+from federec.kernels.cpu import Outcome, Players, Request, Thread
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import AdditiveScore, Form, LinearScore, Mixing, NeuralScore
+from federec.methods.forms import AdditiveScore, LinearScore, Mixing
 from federec.stages.noise import quantiles
 
 
 class LinearRound(FusedRound):
     """A round of a method with a linear score."""
 
-    def __init__(self, form: LinearScore, *facts: *Facts) -> None:
-        super().__init__(*facts)
+    def __init__(self, form: LinearScore, inputs: RoundInputs) -> None:
+        super().__init__(inputs)
         self.form = form
         items = 0 if form.own else self.devices.n_items
         self.total = np.zeros((self.threads, items, start_of(self.state, form).shape[1]), np.float32)
 
-    def learn(self, share: Share) -> None:
+    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
         form, method, devices = self.form, self.method, self.devices
-        plan = Plan(
+        plan = linear.Plan(
             negatives=method.negatives,
             batch=method.batch,
             epochs=method.epochs,
@@ -43,7 +38,6 @@ class LinearRound(FusedRound):
             item_rate=np.float32(form.item_rate),
             rho=np.float32(form.rho),
             item_rho=np.float32(form.item_rho),
-            laplace=np.float32(form.laplace),
             bias=form.bias is not None,
             alternate=form.alternate,
             passes=form.passes,
@@ -51,15 +45,16 @@ class LinearRound(FusedRound):
             own=form.own,
         )
         if form.own:
-            self.reserve(self.state.stores[form.table], share.users)
-        samples, mixing = self.most(share.users), mixing_of(self.state, form.mixing)
-        rows, weights = rows_of(self.state, form), private(self.state, form)
-        facts = histories(devices), quantiles().numpy(), *rows, weights, *share
+            self.reserve(self.state.stores[form.table], players.users)
+        noise = linear.Noise(np.float32(form.laplace), quantiles().numpy())
+        most, dim, mixing = self.most(players.users), self.total.shape[2], mixing_of(self.state, form.mixing)
+        known, tables = histories(devices), linear_tables(self.state, form)
 
-        def play(t: int) -> None:
-            room = linear_room(devices.n_items, samples, self.total.shape[2], method.batch)
-            mix = plgc.make_mix(mixing, len(room.table), self.total.shape[2])
-            linear_round(t, self.threads, plan, room, mix, *facts, self.total[t], self.loss[t])
+        def play(thread: Thread) -> None:
+            workspace = linear.linear_workspace(devices.n_items, most, dim, method.batch)
+            mix = plgc.make_mix(mixing, len(workspace.table), dim)
+            outcome = outcomes[thread.first]
+            linear.linear_round(thread, plan, noise, workspace, mix, known, tables, players, outcome)
 
         on_threads(self.threads, play)
 
@@ -73,30 +68,43 @@ class LinearRound(FusedRound):
 class AdditiveRound(FusedRound):
     """A round of a method with an additive score. Devices rank when it is over: `play` scores nothing."""
 
-    def __init__(self, form: AdditiveScore, *facts: *Facts) -> None:
-        super().__init__(*facts)
+    def __init__(self, form: AdditiveScore, inputs: RoundInputs) -> None:
+        super().__init__(inputs)
         self.form = form
-        pace, decay = form.round_decay ** (self.round - 1), (form.weight_decay, form.step_decay, form.tolerance)
-        uphill = form.rho, form.common_rho
-        rate, common, own = (step * pace for step in form.rates)
-        steps = rate, common if form.common else 0, own if form.own else 0
-        self.facts = np.array([*steps, *form.regularisers(self.round), form.squared, *decay, *uphill], np.float32)
+        pace = form.round_decay ** (self.round - 1)
+        rate, common_rate, own_rate = (np.float32(step * pace) for step in form.rates)
+        away, small = (np.float32(weight) for weight in form.regularisers(self.round))
+        self.steps = additive.Steps(
+            negatives=self.method.negatives,
+            batch=self.method.batch,
+            epochs=self.method.epochs,
+            rate=rate,
+            common_rate=common_rate if form.common else np.float32(0),
+            own_rate=own_rate if form.own else np.float32(0),
+            away=away,
+            small=small,
+            squared=form.squared,
+            weight_decay=np.float32(form.weight_decay),
+            step_decay=np.float32(form.step_decay),
+            tolerance=np.float32(form.tolerance),
+            rho=np.float32(form.rho),
+            common_rho=np.float32(form.common_rho),
+        )
         dim = private(self.state, form)[0].shape[1]
         self.total = np.zeros((self.threads, self.devices.n_items, dim), np.float32)
 
-    def learn(self, share: Share) -> None:
-        form, method, devices = self.form, self.method, self.devices
+    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
+        form, devices = self.form, self.devices
         if form.own:
-            self.reserve(self.state.stores[form.own], share.users)
-        samples, mixing = self.most(share.users), mixing_of(self.state, form.mixing)
-        tables, facts = additive(self.state, form), (method.negatives, method.batch, method.epochs, self.facts)
-        users = share.users, share.keys, share.sent
+            self.reserve(self.state.stores[form.own], players.users)
+        most, dim, mixing = self.most(players.users), self.total.shape[2], mixing_of(self.state, form.mixing)
+        known, tables = histories(devices), additive_tables(self.state, form)
 
-        def play(t: int) -> None:
-            room = additive_room(devices.n_items, samples, self.total.shape[2])
-            mix = plgc.make_mix(mixing, min(samples, devices.n_items), self.total.shape[2])
-            whose = histories(devices), *facts, *users
-            additive_round(t, self.threads, tables, room, mix, *whose, self.total[t], self.loss[t])
+        def play(thread: Thread) -> None:
+            workspace = additive.additive_workspace(devices.n_items, most, dim)
+            mix = plgc.make_mix(mixing, len(workspace.c), dim)
+            outcome = outcomes[thread.first]
+            additive.additive_round(thread, self.steps, workspace, mix, known, tables, players, outcome)
 
         on_threads(self.threads, play)
 
@@ -107,55 +115,28 @@ class AdditiveRound(FusedRound):
         return mixing_note(self.state, self.form.mixing, self.users)
 
 
-def form_of(method: DeviceMethod, devices: Devices, link: Link | None = None) -> Form:
-    """The form of a method that has one, with what the kernel does of the channel."""
-    form = method.fused_form(devices.n_items)
-    assert form is not None
-    fused = (link or Link.of(method)).channel.fuse(form)
-    assert not isinstance(fused, str), fused
-    return fused
-
-
-def fused_round(
-    method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int, link: Link | None = None
-) -> FusedRound:
-    """A round in which no device has played yet."""
-    link = link or Link.of(method)
-    form, settings = form_of(method, devices, link), (method, state, devices, seed, round_)
-    playing: FusedRound
-    if isinstance(form, NeuralScore):
-        playing = NeuralRound(form, *settings)
-    elif isinstance(form, AdditiveScore):
-        playing = AdditiveRound(form, *settings)
-    else:
-        playing = LinearRound(form, *settings)
-    playing.link = link
-    return playing
-
-
-def warm_up(method: DeviceMethod, state: State, devices: Devices) -> None:
-    """Compile the kernels, or load what was compiled before: a round in which nobody takes part."""
-    nobody, nothing = torch.arange(0), torch.arange(0)[:, None]
-    fused_round(method, state, devices, 0, 1).play(nobody, nothing)
-    fused_scores(method, state, devices, nobody, nothing)
-
-
-def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
+def linear_scores(form: LinearScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
-    form = form_of(method, devices)
-    if isinstance(form, NeuralScore):
-        return neural_scores(form, state, users, items)
-    out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
-    share = users.numpy(), items.int().contiguous().numpy(), out
-    if isinstance(form, AdditiveScore):
-        on_threads(threads, lambda t: additive_scores(t, threads, additive(state, form), *share))
-    elif form.own:  # a sum of which one part is missing
-        tables = torch.zeros_like(start_of(state, form)).numpy(), *rows_of(state, form), True, *private(state, form)
-        on_threads(threads, lambda t: additive_scores(t, threads, tables, *share))
+    request, threads, tables = asked(users, items), torch.get_num_threads(), linear_tables(state, form)
+    if form.own:  # a sum of which one part is missing
+        zeros = np.zeros_like(tables.rows)
+        sums = additive.Tables(zeros, tables.rows, tables.store, True, tables.weights, tables.biases)
+        on_threads(threads, lambda thread: additive.additive_scores(thread, sums, request))
     else:
-        facts = state.shared[form.table].numpy(), private(state, form)
-        on_threads(threads, lambda t: linear_scores(t, threads, *facts, *share))
-    return torch.from_numpy(out)
+        on_threads(threads, lambda thread: linear.linear_scores(thread, tables, request))
+    return torch.from_numpy(request.scores)
+
+
+def additive_scores(form: AdditiveScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
+    """Scores [C, K] of items [C, K] with the server's rows and each device's own."""
+    request, tables = asked(users, items), additive_tables(state, form)
+    on_threads(torch.get_num_threads(), lambda thread: additive.additive_scores(thread, tables, request))
+    return torch.from_numpy(request.scores)
+
+
+def asked(users: Tensor, items: Tensor) -> Request:
+    """Items [C, K] to score for users, for a kernel."""
+    return Request(users.numpy(), items.int().contiguous().numpy(), np.empty(items.shape, np.float32))
 
 
 def start_of(state: State, form: LinearScore) -> Tensor:
@@ -163,10 +144,11 @@ def start_of(state: State, form: LinearScore) -> Tensor:
     return state.stores[form.table].start if form.own else state.shared[form.table]
 
 
-def rows_of(state: State, form: LinearScore) -> tuple[Floats, Pages]:
-    """The same for a kernel, with the store that private rows are kept in, or an empty one."""
+def linear_tables(state: State, form: LinearScore) -> linear.Tables:
+    """What the linear kernels read and write of a state; the store is empty where no rows are private."""
     start = start_of(state, form)
-    return start.numpy(), pages(state.stores[form.table] if form.own else RowStore(start, 0))
+    store = state.stores[form.table] if form.own else RowStore(start, 0)
+    return linear.Tables(start.numpy(), pages(store), *private(state, form))
 
 
 def pages(store: RowStore) -> Pages:
@@ -174,11 +156,12 @@ def pages(store: RowStore) -> Pages:
     return Pages(*(part.numpy() for part in (store.held, store.pages, store.ids, store.rows)))
 
 
-def additive(state: State, form: AdditiveScore) -> tuple[Any, ...]:
+def additive_tables(state: State, form: AdditiveScore) -> additive.Tables:
     """What the additive kernels read and write of a state. A table that the form has not is there, but 0."""
     common = state.shared[form.common] if form.common else torch.zeros_like(state.stores[str(form.own)].start)
     store = state.stores[form.own] if form.own else RowStore(torch.zeros_like(common), 0)
-    return common.numpy(), store.start.numpy(), pages(store), form.own is not None, *private(state, form)
+    keeps, weights = form.own is not None, private(state, form)
+    return additive.Tables(common.numpy(), store.start.numpy(), pages(store), keeps, *weights)
 
 
 def mixing_of(state: State, mixing: Mixing | None) -> plgc.Mixing | None:
@@ -186,11 +169,11 @@ def mixing_of(state: State, mixing: Mixing | None) -> plgc.Mixing | None:
     if mixing is None:
         return None
     odds = state.private[mixing.odds].numpy() if mixing.odds else np.zeros(0, np.float32)
-    facts = mixing.weight, 1 - mixing.smoothing, mixing.beta, mixing.gamma
-    return plgc.Mixing(odds, *(np.float32(fact) for fact in facts))
+    settings = mixing.weight, 1 - mixing.smoothing, mixing.beta, mixing.gamma
+    return plgc.Mixing(odds, *(np.float32(value) for value in settings))
 
 
-def own_share(state: State, mixing: Mixing, users: Tensor) -> Tensor:
+def own_weight(state: State, mixing: Mixing, users: Tensor) -> Tensor:
     """How much these users take of their own rows where they mix, [C]."""
     return state.private[mixing.odds][users].sigmoid() if mixing.odds else torch.full((len(users),), mixing.weight)
 
@@ -199,8 +182,8 @@ def mixing_note(state: State, mixing: Mixing | None, users: list[Tensor]) -> Par
     """The sum of that over the users, and their number, where a rule sets it."""
     if mixing is None or mixing.odds is None:
         return {}
-    shares = own_share(state, mixing, torch.cat(users))
-    return {"mixing weight": torch.stack([shares.sum(), shares.new_tensor(len(shares))])}
+    weights = own_weight(state, mixing, torch.cat(users))
+    return {"mixing weight": torch.stack([weights.sum(), weights.new_tensor(len(weights))])}
 
 
 def private(state: State, form: LinearScore | AdditiveScore) -> tuple[Floats, Floats]:

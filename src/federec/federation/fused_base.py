@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.store import RowStore
@@ -19,30 +18,23 @@ from federec.federation.channel import Link
 from federec.federation.device import LOSS, Learned
 from federec.federation.server import RoundReport, Sum, settle
 from federec.federation.state import State
-from federec.kernels.cpu import Histories
+from federec.kernels.cpu import Histories, Outcome, Players, Thread
 from federec.methods.base import DeviceMethod
 from federec.stages.base import Format
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-Facts = tuple[DeviceMethod, State, Devices, int, int]
-"""Method, state, devices, seed and round."""
 
+class RoundInputs(NamedTuple):
+    """What a round is a function of."""
 
-class Share(NamedTuple):
-    """Users whom a kernel is to play, longest first, and where it puts what comes of it."""
-
-    users: Integers
-    keys: NDArray[np.uint64]
-    """Of their random streams in the round."""
-    ask: NDArray[np.int32]
-    """[C, K] items to score with each user's own rows."""
-    judges: Floats
-    """[C, width + 1] weights to score them with, where rows are mixed a beside them; none: the user's own."""
-    scores: Floats
-    sent: Integers
-    """[C, 3 + layers] rows that each user held, rows and values it changed; then values it changed of each layer."""
+    method: DeviceMethod
+    state: State
+    devices: Devices
+    seed: int
+    round: int
+    link: Link
 
 
 class FusedRound:
@@ -50,40 +42,44 @@ class FusedRound:
 
     layers: tuple[str, ...] = ()
     """Shared layers that devices change."""
-    link: Link = Link()
-    """What lies between the devices and the server."""
+    total: Floats
+    """[threads, M, dim] each thread's sum of the devices' changes of item rows."""
+    layer_total: Floats
+    """[threads, values] the same of all layers."""
 
-    def __init__(self, method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int) -> None:
-        self.method, self.state, self.devices, self.seed, self.round = method, state, devices, seed, round_
+    def __init__(self, inputs: RoundInputs) -> None:
+        self.method, self.state, self.devices, self.seed, self.round, self.link = inputs
         self.threads = torch.get_num_threads()
         self.loss = np.zeros((self.threads, 2))
         """Each thread's sum of losses, and how many."""
+        self.layer_total = np.zeros((self.threads, 0), np.float32)
         self.sent: list[Integers] = []
         self.users: list[Tensor] = []
         """Who has played."""
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
-        weights or those of `judges` [C, width + 1]."""
+        weights or those of `judges` [C, dim + 1]."""
         # Longest first, dealt out to the threads in turn: all end at about the same time.
         order = self.devices.lengths(users, self.method.negatives).argsort(descending=True, stable=True)
-        share = Share(
-            users[order].numpy(),
-            streams.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
-            ask.int()[order].numpy(),
-            np.zeros((0, 0), np.float32) if judges is None else judges[order].numpy(),
-            np.zeros(ask.shape, np.float32),
-            np.zeros((len(users), 3 + len(self.layers)), np.int64),
+        players = Players(
+            users=users[order].numpy(),
+            keys=self.devices.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
+            ask=ask.int()[order].numpy(),
+            judges=np.zeros((0, 0), np.float32) if judges is None else judges[order].numpy(),
         )
-        self.learn(share)
-        self.sent.append(share.sent)
+        scored = np.zeros(ask.shape, np.float32)
+        sent = np.zeros((len(users), 3 + len(self.layers)), np.int64)
+        sums = zip(self.total, self.layer_total, self.loss, strict=True)
+        self.learn(players, [Outcome(scored, sent, *each) for each in sums])
+        self.sent.append(sent)
         self.users.append(users)
         scores = torch.empty(ask.shape)
-        scores[order] = torch.from_numpy(share.scores)
+        scores[order] = torch.from_numpy(scored)
         return scores
 
-    def learn(self, share: Share) -> None:
-        """Run the kernel."""
+    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
+        """Run the kernel in each thread, which has an outcome of its own."""
         raise NotImplementedError(f"{type(self).__name__}.learn")
 
     def most(self, users: Integers) -> int:
@@ -91,7 +87,7 @@ class FusedRound:
         return int(self.devices.lengths(torch.from_numpy(users[:1]), self.method.negatives).sum())
 
     def reserve(self, store: RowStore, users: Integers) -> None:
-        """Room in a store for all rows that the users will touch."""
+        """Make space in a store for all rows that the users will touch."""
         chosen, n_items = torch.from_numpy(users), self.devices.n_items
         drawn = store.held[chosen] + self.devices.lengths(chosen, self.method.negatives)
         store.reserve(chosen, drawn.clamp(max=n_items))
@@ -109,10 +105,10 @@ class FusedRound:
         n_items, total, format_ = self.devices.n_items, self.change(), self.link.channel.format
         held, rows, values, *layers = torch.from_numpy(np.concatenate(self.sent)).unbind(1)
         width = sum(total[name].shape[1] for name in total if name not in self.layers)
-        up = format_.changes(rows, values, width, n_items)
-        down = fetched(held, width, n_items, format_)
+        up, down = format_.changes(rows, values, width, n_items), fetched(held, width, n_items, format_)
         for filled, name in zip(layers, self.layers, strict=True):
-            up, down = up + format_.layer(filled, total[name].numel()), down + 4 * total[name].numel()
+            size = total[name].numel()
+            up, down = up + format_.layer(filled, size), down + Format().layer(torch.full_like(filled, size), size)
         figures = {LOSS: torch.from_numpy(self.loss.sum(0)), **self.notes()}
         learned = Learned(int(up.sum()), int(down.sum()), figures)
         aggregator = self.link.aggregator(n_items)
@@ -125,12 +121,12 @@ def fetched(held: Tensor, width: int, n_items: int, format_: Format) -> Tensor:
     return Format("all" if format_.rows == "all" else "changed").table(held, width, n_items)
 
 
-def on_threads(count: int, kernel: Callable[[int], None]) -> None:
-    """Call a kernel, which lets go of Python's lock, once in each of so many threads, with the thread's number."""
+def on_threads(count: int, kernel: Callable[[Thread], None]) -> None:
+    """Call a kernel, which lets go of Python's lock, once in each of `count` threads."""
     if count == 1:
-        return kernel(0)
+        return kernel(Thread(0, 1))
     with ThreadPoolExecutor(count) as pool:
-        list(pool.map(kernel, range(count)))
+        list(pool.map(kernel, [Thread(first, count) for first in range(count)]))
 
 
 def histories(devices: Devices) -> Histories:

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
-from federec.federation.fused_base import Facts, FusedRound, Share, histories, on_threads
+from federec.federation.fused_base import FusedRound, RoundInputs, histories, on_threads
 from federec.federation.state import State
-from federec.kernels.cpu import floats
-from federec.kernels.network import Net, Shape, make_net, make_tile, network_scores
-from federec.kernels.neural import Plan, make_room, neural_round
+from federec.kernels.cpu import Outcome, Players, Thread, floats
+from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores
+from federec.kernels.neural import Own, Plan, Server, neural_round, neural_workspace
+from federec.methods.base import DeviceMethod
 from federec.methods.forms import NeuralScore
 
 _LANES = 16  # units that a processor takes at once
@@ -21,8 +22,8 @@ _LANES = 16  # units that a processor takes at once
 class NeuralRound(FusedRound):
     """A round of a method whose score is a network. Devices rank when it is over: `play` scores nothing."""
 
-    def __init__(self, form: NeuralScore, *facts: *Facts) -> None:
-        super().__init__(*facts)
+    def __init__(self, form: NeuralScore, inputs: RoundInputs) -> None:
+        super().__init__(inputs)
         self.form, self.layers = form, form.layers
         self.shape, self.net = network(self.state, form)
         self.rows = torch.cat([self.state.shared[name] for name in form.tables], 1)
@@ -31,28 +32,39 @@ class NeuralRound(FusedRound):
         self.total = floats(self.threads, *self.rows.shape)
         self.layer_total = floats(self.threads, len(self.net.flat))
 
-    def learn(self, share: Share) -> None:
-        form, method, users = self.form, self.method, torch.from_numpy(share.users)
-        steps = form.rate, form.item_rate, form.layer_rate, form.rho_shared, form.rho_private
-        rates = [np.float32(value) for value in (*steps, Adam.beta1, Adam.beta2, Adam.eps)]
-        plan = Plan(method.negatives, method.batch, method.epochs, not form.gradients, *rates)
-        samples = max(self.devices.lengths(users, method.negatives).tolist(), default=0)
+    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
+        form, method, users = self.form, self.method, torch.from_numpy(players.users)
+        plan = Plan(
+            negatives=method.negatives,
+            batch=method.batch,
+            epochs=method.epochs,
+            moves=not form.gradients,
+            rate=np.float32(form.rate),
+            item_rate=np.float32(form.item_rate),
+            layer_rate=np.float32(form.layer_rate),
+            rho_shared=np.float32(form.rho_shared),
+            rho_private=np.float32(form.rho_private),
+            beta1=np.float32(Adam.beta1),
+            beta2=np.float32(Adam.beta2),
+            eps=np.float32(Adam.eps),
+        )
         # Rows of one step on all samples have patterns in common, those of a batch hardly any. Where there is but one
         # layer, all would have the same.
-        step, merge = samples if form.gradients else method.batch, form.gradients and len(self.shape.hidden) > 1
-        sizes = self.devices.n_items, samples, step, self.shape, merge
+        most, merge = self.most(players.users), form.gradients and len(self.shape.hidden) > 1
+        step = most if form.gradients else method.batch
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers])
-        server = self.rows.numpy(), self.net.flat, self.known.numpy(), ends
-        own = [_taken(self.state.private, names, users) for names in _kept(form)]
-        values = tuple(value.numpy() for value in (*own, *[torch.zeros(len(users), 1)] * (4 - len(own))))
-        facts, whose = (plan, histories(self.devices), *server), (share.users, share.keys, values, share.sent)
+        server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy())
+        kept = [_taken(self.state.private, names, users) for names in _kept(form)]
+        unused = [torch.zeros(len(users), 1)] * (len(Own._fields) - len(kept))
+        own = Own(*(values.numpy() for values in (*kept, *unused)))
+        learned_from = histories(self.devices)
 
-        def play(t: int) -> None:
-            sums = self.total[t], self.layer_total[t], self.loss[t]
-            neural_round(t, self.threads, *facts, make_room(*sizes), *whose, *sums)
+        def play(thread: Thread) -> None:
+            workspace = neural_workspace(self.devices.n_items, most, step, self.shape, merge)
+            neural_round(thread, plan, workspace, learned_from, server, players, own, outcomes[thread.first])
 
         on_threads(self.threads, play)
-        for names, value in zip(_kept(form), own, strict=True):
+        for names, value in zip(_kept(form), kept, strict=True):
             _put(self.state.private, names, users, value)
 
     def change(self) -> Params:
@@ -79,7 +91,7 @@ def first_products(rows: Tensor, net: Net) -> Tensor:
     return rows @ torch.from_numpy(net.weights[0])
 
 
-def neural_scores(form: NeuralScore, state: State, users: Tensor, items: Tensor) -> Tensor:
+def neural_scores(form: NeuralScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     shape, net = network(state, form)
     *product, rows = (state.shared[name] for name in form.tables)
@@ -87,24 +99,24 @@ def neural_scores(form: NeuralScore, state: State, users: Tensor, items: Tensor)
     asked[items] = True
     place = asked.cumsum(0, dtype=torch.int32) - 1
     v = product[0] if product else rows[:, :0]
-    known, own = first_products(rows[asked], net), _taken(state.private, form.users, users)
-    share = own[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
-    order, widths = _reach(known, share)
+    products, values = first_products(rows[asked], net), _taken(state.private, form.users, users)
+    offsets = values[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
+    order, widths = _reach(products, offsets)
     above = net.weights[1] if len(net.weights) > 1 else net.top[shape.product : -1]
     above[:] = above[order.numpy()]
-    known, share = known.index_select(1, order), share.index_select(1, order)
-    server = net, known.numpy(), v[asked].numpy()
-    asking = own.numpy(), share.numpy(), widths.numpy(), place[items].numpy()
+    products, offsets = products.index_select(1, order), offsets.index_select(1, order)
+    wanted = Items(products.numpy(), v[asked].numpy())
+    asking = Users(values.numpy(), offsets.numpy(), widths.numpy(), place[items].numpy())
     out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
-    on_threads(threads, lambda t: network_scores(t, threads, *server, make_tile(shape, first=1), *asking, out))
+    on_threads(threads, lambda thread: network_scores(thread, net, make_tile(shape, first=1), wanted, asking, out))
     return torch.from_numpy(out)
 
 
-def _reach(known: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+def _reach(products: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Units of the first layer, those first that most users can activate with some item, and how many of them each user
     needs: a trained network has many that a user cannot. Sums over units, and their rounding, follow that order."""
-    most = known.amax(0) if len(known) else known.new_full(known.shape[1:], -torch.inf)
-    able = ~(share + most <= 0)  # what is not a number is not hidden
+    most = products.amax(0) if len(products) else products.new_full(products.shape[1:], -torch.inf)
+    able = ~(offsets + most <= 0)  # what is not a number is not hidden
     order = able.sum(0).argsort(descending=True, stable=True)
     last = (able.index_select(1, order) * torch.arange(1, len(order) + 1, dtype=torch.int32)).amax(1)
     return order, ((last + _LANES - 1) // _LANES * _LANES).clamp(1, len(order))

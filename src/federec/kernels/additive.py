@@ -4,25 +4,144 @@ device keeps for itself. One device at a time per thread, its rows in cache from
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import DIGIT, distinct, draw, jit, kernel, send, shuffled
-from federec.kernels.pages import keep, recall
+from federec.kernels.cpu import (
+    Samples,
+    distinct,
+    draw_rows,
+    exact,
+    jit,
+    kernel,
+    look_up,
+    make_samples,
+    release,
+    send,
+    shuffled,
+    sigmoid,
+)
+from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, end, redundancy, weigh
-
-LR, COMMON_LR, OWN_LR, AWAY, SMALL, SQUARED, WEIGHT_DECAY, STEP_DECAY, TOLERANCE, RHO, COMMON_RHO = range(11)
-"""Places in `facts`: steps of u and b, of c and of d at the start of the round; weights of the two regularisers, and
-whether that of c is its square; how far u, b and d, and c, are moved uphill before their gradient is taken; the rest as
-the method names it."""
 
 _FAINT = np.float32(1e-3)  # a scale below which rows are multiplied by it, before it loses digits
 
 
+class Steps(NamedTuple):
+    """How a device learns in the round; the same for all. `methods.forms.AdditiveScore` tells more."""
+
+    negatives: int
+    batch: int
+    epochs: int
+    rate: np.float32
+    """Step of u and b at the start of the round."""
+    common_rate: np.float32
+    """The same of c; 0 where there is none."""
+    own_rate: np.float32
+    """The same of d; 0 where there is none."""
+    away: np.float32
+    """Weight of the term that pushes c and d apart."""
+    small: np.float32
+    """Weight of the norm of c."""
+    squared: bool
+    """The norm of c is that of its squares."""
+    weight_decay: np.float32
+    step_decay: np.float32
+    tolerance: np.float32
+    rho: np.float32
+    """How far u, b and d are moved uphill before their gradient is taken; 0 means not at all."""
+    common_rho: np.float32
+    """The same of c."""
+
+
+class Tables(NamedTuple):
+    """What is read and written of a state."""
+
+    common: Any
+    """[M, dim] shared rows c; 0 where there are none."""
+    start: Any
+    """[M, dim] rows d that all devices began the run with."""
+    store: Pages
+    """Rows d of the devices, with space for all that they will touch."""
+    keeps: bool
+    """There are rows d."""
+    weights: Any
+    biases: Any
+    """u [N, dim] and b [N] of all devices."""
+
+
+class Workspace(NamedTuple):
+    """Where a thread keeps the device at hand."""
+
+    samples: Samples
+    positive: Any
+    """[rows]"""
+    c: Any
+    d: Any
+    """[rows, dim] the device's rows, less their scales; d stays 0 where there is none."""
+    scale: Any
+    """[2] what c and d are multiplied by."""
+    b: Any
+    gradient: Any
+    uphill: Any
+    slots: Any
+    """Row of each sample, shuffled."""
+    seen: Any
+    rows: Any
+    times: Any
+    """Of a batch: see `cpu.distinct`."""
+
+
+def additive_workspace(n_items: int, most: int, dim: int) -> Workspace:
+    """For any device with at most `most` samples."""
+    rows = min(most, n_items)
+    return Workspace(
+        samples=make_samples(n_items, most),
+        positive=np.empty(rows, np.bool_),
+        c=np.empty((rows, dim), np.float32),
+        d=np.zeros((rows, dim), np.float32),
+        scale=np.empty(2, np.float32),
+        b=np.empty(1, np.float32),
+        gradient=np.empty(dim, np.float32),
+        uphill=np.empty(dim, np.float32),
+        slots=np.empty(most, np.int32),
+        seen=np.full(rows, -1, np.int32),
+        rows=np.empty(rows, np.int32),
+        times=np.empty(rows, np.int32),
+    )
+
+
+@jit
+def _norm(x: Any, squared: bool) -> Any:
+    """What a value x of c adds to the norm, and the slope of that."""
+    if squared:
+        return x * x, np.float32(2.0) * x
+    return abs(x), np.float32(x > 0) - np.float32(x < 0)
+
+
+@exact
+def _shrunk(rate: Any, decay: Any) -> Any:
+    """What weight decay leaves of a value in a step of this rate."""
+    return np.float32(1.0) - rate * decay
+
+
+@jit
+def _miss(z: Any, e: Any, positive: bool) -> Any:
+    """sigma(z) - y, of which e = exp(-|z|) is known."""
+    p = sigmoid(z, e)
+    return p - np.float32(1.0) if positive else p
+
+
+@jit
+def _exp(z: Any) -> Any:
+    """exp(-|z|)"""
+    return np.float32(math.exp(-abs(z)))
+
+
 @jit
 def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any, gradient: Any,
-          pace: Any, facts: Any) -> float:  # fmt: skip
+          pace: Any, steps: Any) -> float:  # fmt: skip
     """One step on a batch that holds row rows[i] times[i] times; returns its mean loss.
 
     What the device holds is scale[0] c and scale[1] d: weight decay, which shrinks all its rows, only changes a scale.
@@ -38,13 +157,11 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
     for i in range(len(rows)):
         n += times[i]
     inverse = np.float32(1.0 / n)
-    away, small, squared = facts[AWAY], facts[SMALL], facts[SQUARED] > 0
+    away, small, squared = steps.away, steps.small, steps.squared
     common, own, rest = a * scale[0], scale[1], np.float32(1.0) - a
-    keep_common = np.float32(1.0) - pace * facts[COMMON_LR] * facts[WEIGHT_DECAY]
-    keep_own = np.float32(1.0) - pace * facts[OWN_LR] * facts[WEIGHT_DECAY]
-    scale[0] *= keep_common
-    scale[1] *= keep_own
-    by_common, by_own = a * pace * facts[COMMON_LR] / scale[0], pace * facts[OWN_LR] / scale[1]
+    scale[0] *= _shrunk(pace * steps.common_rate, steps.weight_decay)
+    scale[1] *= _shrunk(pace * steps.own_rate, steps.weight_decay)
+    by_common, by_own = a * pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
     loss, product, total = 0.0, 1.0, np.float32(0.0)
     gradient.fill(0)
     for i in range(len(rows)):
@@ -56,9 +173,7 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
                 x += rest * mix.received[row, k]
             z += w[k] * (x + own * d[row, k])
         # Cross-entropy max(s, 0) + log(1 + exp(-|s|)); the factors 1 + exp are multiplied before taking logarithms.
-        e = math.exp(-abs(z))
-        inside = np.float32(1.0) / (np.float32(1.0) + e)
-        p = inside if z >= 0 else e * inside
+        e = _exp(z)
         s = -z if positive[row] else z
         loss += times[i] * max(s, np.float32(0.0))
         for _ in range(times[i]):
@@ -67,10 +182,10 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
                 loss += math.log(product)
                 product = 1.0
         weight = np.float32(times[i]) * inverse
-        error = (p - np.float32(1.0) if positive[row] else p) * weight
+        error = _miss(z, e, positive[row]) * weight
         total += error
-        share = weight / np.float32(dim)
-        push, sparse = np.float32(2.0) * away * share, small * share
+        each = weight / np.float32(dim)
+        push, sparse = np.float32(2.0) * away * each, small * each
         terms = np.float32(0.0)
         for k in range(dim):
             x, y = common * c[row, k], own * d[row, k]
@@ -78,10 +193,7 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
                 x += rest * mix.received[row, k]
             apart = y - x
             gradient[k] += error * (x + y)
-            if squared:
-                size, slope = x * x, np.float32(2.0) * x
-            else:
-                size, slope = abs(x), np.float32(x > 0) - np.float32(x < 0)
+            size, slope = _norm(x, squared)
             terms += small * size - away * apart * apart
             pulled, pushed = error * w[k], push * apart
             c[row, k] -= by_common * (pulled + pushed + sparse * slope)
@@ -90,37 +202,22 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
     if mix is not None:
         for i in range(len(rows)):
             for k in range(dim):
-                c[rows[i], k] -= pace * facts[COMMON_LR] / scale[0] * mix.slope[i, k]
-    keep = np.float32(1.0) - pace * facts[LR] * facts[WEIGHT_DECAY]
+                c[rows[i], k] -= pace * steps.common_rate / scale[0] * mix.slope[i, k]
+    keep = _shrunk(pace * steps.rate, steps.weight_decay)
     for k in range(dim):
-        w[k] = keep * w[k] - pace * facts[LR] * gradient[k]
-    b[0] = keep * b[0] - pace * facts[LR] * total
+        w[k] = keep * w[k] - pace * steps.rate * gradient[k]
+    b[0] = keep * b[0] - pace * steps.rate * total
     return more + (loss + math.log(product)) / n
 
 
 @jit
-def _slope(x: Any, squared: bool) -> Any:
-    """Of the norm of c: 2 x or the sign of x."""
-    return np.float32(2.0) * x if squared else np.float32(x > 0) - np.float32(x < 0)
-
-
-@jit
-def _miss(z: Any, positive: bool) -> Any:
-    """sigma(z) - y."""
-    e = np.float32(math.exp(-abs(z)))
-    inside = np.float32(1.0) / (np.float32(1.0) + e)
-    p = inside if z >= 0 else e * inside
-    return p - np.float32(1.0) if positive else p
-
-
-@jit
 def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any, gradient: Any, uphill: Any,
-           pace: Any, facts: Any) -> float:  # fmt: skip
+           pace: Any, steps: Any) -> float:  # fmt: skip
     """`_step` along gradients taken uphill (`mathematics.sharpness`): c moved for its own, u, b and d for theirs."""
     dim, n = len(w), 0
     for i in range(len(rows)):
         n += times[i]
-    inverse, away, small, squared = np.float32(1.0 / n), facts[AWAY], facts[SMALL], facts[SQUARED] > 0
+    inverse, away, small, squared = np.float32(1.0 / n), steps.away, steps.small, steps.squared
     common, own = scale[0], scale[1]
     loss, off = 0.0, np.float32(0.0)
     of_common, of_own = np.float32(0.0), np.float32(0.0)
@@ -131,12 +228,12 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
         push, sparse = np.float32(2.0) * away * weight / np.float32(dim), small * weight / np.float32(dim)
         for k in range(dim):
             z += w[k] * (common * c[row, k] + own * d[row, k])
-        error = _miss(z, positive[row]) * weight
+        error = _miss(z, _exp(z), positive[row]) * weight
         off += error
         for k in range(dim):
             x, y = common * c[row, k], own * d[row, k]
-            terms += small * (x * x if squared else abs(x)) - away * (y - x) * (y - x)
-            to_common = error * w[k] + push * (y - x) + sparse * _slope(x, squared)
+            terms += small * _norm(x, squared)[0] - away * (y - x) * (y - x)
+            to_common = error * w[k] + push * (y - x) + sparse * _norm(x, squared)[1]
             to_own = error * w[k] - push * (y - x)
             of_common += to_common * to_common
             of_own += to_own * to_own
@@ -147,16 +244,14 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
     for k in range(dim):
         of_own += gradient[k] * gradient[k]
     least = np.float32(1e-12)
-    up_common = facts[COMMON_RHO] / max(np.float32(math.sqrt(of_common)), least)
-    up = facts[RHO] / max(np.float32(math.sqrt(of_own)), least)
+    up_common = steps.common_rho / max(np.float32(math.sqrt(of_common)), least)
+    up = steps.rho / max(np.float32(math.sqrt(of_own)), least)
     for k in range(dim):
         uphill[k] = w[k] + up * gradient[k]
     top, off_top = b[0] + up * off, np.float32(0.0)
-    keep_common = np.float32(1.0) - pace * facts[COMMON_LR] * facts[WEIGHT_DECAY]
-    keep_own = np.float32(1.0) - pace * facts[OWN_LR] * facts[WEIGHT_DECAY]
-    scale[0] *= keep_common
-    scale[1] *= keep_own
-    by_common, by_own = pace * facts[COMMON_LR] / scale[0], pace * facts[OWN_LR] / scale[1]
+    scale[0] *= _shrunk(pace * steps.common_rate, steps.weight_decay)
+    scale[1] *= _shrunk(pace * steps.own_rate, steps.weight_decay)
+    by_common, by_own = pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
     gradient.fill(0)
     for i in range(len(rows)):
         row, z, z_common, z_own = rows[i], b[0], b[0], top
@@ -164,26 +259,27 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
         push, sparse = np.float32(2.0) * away * weight / np.float32(dim), small * weight / np.float32(dim)
         for k in range(dim):
             z += w[k] * (common * c[row, k] + own * d[row, k])
-        error = _miss(z, positive[row]) * weight
+        error = _miss(z, _exp(z), positive[row]) * weight
         for k in range(dim):
             x, y = common * c[row, k], own * d[row, k]
             pushed = push * (y - x)
-            z_common += w[k] * (x + up_common * (error * w[k] + pushed + sparse * _slope(x, squared)) + y)
+            z_common += w[k] * (x + up_common * (error * w[k] + pushed + sparse * _norm(x, squared)[1]) + y)
             z_own += uphill[k] * (x + y + up * (error * w[k] - pushed))
-        error_common, error_own = _miss(z_common, positive[row]) * weight, _miss(z_own, positive[row]) * weight
+        error_common = _miss(z_common, _exp(z_common), positive[row]) * weight
+        error_own = _miss(z_own, _exp(z_own), positive[row]) * weight
         off_top += error_own
         for k in range(dim):
             x, y = common * c[row, k], own * d[row, k]
             pushed = push * (y - x)
-            x_top = x + up_common * (error * w[k] + pushed + sparse * _slope(x, squared))
+            x_top = x + up_common * (error * w[k] + pushed + sparse * _norm(x, squared)[1])
             y_top = y + up * (error * w[k] - pushed)
             gradient[k] += error_own * (x + y_top)
-            c[row, k] -= by_common * (error_common * w[k] + push * (y - x_top) + sparse * _slope(x_top, squared))
+            c[row, k] -= by_common * (error_common * w[k] + push * (y - x_top) + sparse * _norm(x_top, squared)[1])
             d[row, k] -= by_own * (error_own * uphill[k] - push * (y_top - x))
-    keep = np.float32(1.0) - pace * facts[LR] * facts[WEIGHT_DECAY]
+    keep = _shrunk(pace * steps.rate, steps.weight_decay)
     for k in range(dim):
-        w[k] = keep * w[k] - pace * facts[LR] * gradient[k]
-    b[0] = keep * b[0] - pace * facts[LR] * off_top
+        w[k] = keep * w[k] - pace * steps.rate * gradient[k]
+    b[0] = keep * b[0] - pace * steps.rate * off_top
     return loss
 
 
@@ -197,126 +293,92 @@ def _fold(table: Any, scale: Any, which: int) -> None:
 
 
 @jit
-def _device(
-    c: Any, d: Any, mix: Any, w: Any, b: Any, slots: Any, positive: Any, key: Any, batch: int, epochs: int, facts: Any,
-    loss: Any, room: Any,
-) -> None:  # fmt: skip
+def _device(workspace: Any, held: int, count: int, mix: Any, w: Any, key: Any, steps: Any, loss: Any) -> None:
     """A device's passes over its samples, in place, until its mean loss since the round began settles."""
-    scale, gradient, uphill, rows, times, seen, order, sort, spare, spare_sort, bins, shuffle = room
+    c, d, scale, b, gradient = workspace.c[:held], workspace.d[:held], workspace.scale, workspace.b, workspace.gradient
+    rows, times, seen, positive = workspace.rows, workspace.times, workspace.seen, workspace.positive
+    drawn, slots, sorting = workspace.samples.drawn[:count], workspace.slots, workspace.samples.sorting
+    batch, several = steps.batch, count > steps.batch
     scale.fill(1.0)
-    count = len(slots)
     pace, sum_, last = np.float32(1.0), 0.0, 0.0
-    held = distinct(slots, seen, rows, times) if count <= batch else 0
-    for epoch in range(epochs):
-        if count > batch:
-            shuffled(key, epoch, count, order, sort, spare, spare_sort, bins)
+    some = 0 if several else distinct(drawn, seen, rows, times)
+    for epoch in range(steps.epochs):
+        if several:
+            shuffled(key, epoch, count, sorting)
             for sample in range(count):
-                shuffle[sample] = slots[order[sample]]
+                slots[sample] = drawn[sorting.order[sample]]
         for start in range(0, count, batch):
             stop = min(count, start + batch)
-            if count > batch:
-                held = distinct(shuffle[start:stop], seen, rows, times)
-            if facts[RHO] > 0 or facts[COMMON_RHO] > 0:
-                value = _sharp(c, d, scale, rows[:held], times, positive, w, b, gradient, uphill, pace, facts)
+            if several:
+                some = distinct(slots[start:stop], seen, rows, times)
+            if steps.rho > 0 or steps.common_rho > 0:
+                uphill = workspace.uphill
+                value = _sharp(c, d, scale, rows[:some], times, positive, w, b, gradient, uphill, pace, steps)
             else:
-                value = _step(c, d, mix, scale, rows[:held], times, positive, w, b, gradient, pace, facts)
+                value = _step(c, d, mix, scale, rows[:some], times, positive, w, b, gradient, pace, steps)
             if scale[0] < _FAINT:
                 _fold(c, scale, 0)
             if scale[1] < _FAINT:
                 _fold(d, scale, 1)
-            pace *= facts[STEP_DECAY]
+            pace *= steps.step_decay
             sum_ += value * (stop - start)
             loss[0] += value
             loss[1] += 1
         mean = sum_ / ((epoch + 1) * count)
-        if epoch > 0 and abs(mean - last) < facts[TOLERANCE] * abs(last):
+        if epoch > 0 and abs(mean - last) < steps.tolerance * abs(last):
             break
         last = mean
     _fold(c, scale, 0)
     _fold(d, scale, 1)
 
 
-def additive_room(n_items: int, samples: int, dim: int) -> tuple[Any, ...]:
-    """Room for any device with at most so many samples."""
-    rows = min(samples, n_items)
-    sorting = (*(np.empty(samples, np.int32) for _ in range(4)), np.empty(1 << DIGIT, np.int32))
-    batch = np.empty(rows, np.int32), np.empty(rows, np.int32), np.full(rows, -1, np.int32)
-    return (
-        np.full(n_items, -1, np.int32),
-        np.empty(n_items, np.int32),
-        np.empty(rows, np.int32),
-        np.empty(rows, np.bool_),
-        np.empty(samples, np.int32),
-        np.empty(samples, np.int32),
-        np.empty((rows, dim), np.float32),
-        np.zeros((rows, dim), np.float32),
-        np.empty(1, np.float32),
-        (*(np.empty(size, np.float32) for size in (2, dim, dim)), *batch, *sorting, np.empty(samples, np.int32)),
-    )
-
-
 @kernel
 def additive_round(
-    first: int, every: int, tables: Any, room: Any, mix: Any, histories: Any, negatives: int, batch: int, epochs: int,
-    facts: Any, users: Any, keys: Any, sent: Any, total: Any, loss: Any,
-) -> None:  # fmt: skip
-    """The round of one thread's share of `users`: the first and `every` so many after it. Private weights and rows step
-    in place, changes of shared rows are summed into `total` [M, d]. Own rows lie as in `cohort.store`, with room for
-    all that a device will touch; without `keeps` there are none, and d is 0. `mix`: see `kernels.plgc`, or None."""
-    shared, start, store, keeps, weights, biases = tables
-    n_items = len(start)
-    slot_of, open_items, ids, positive, items, slots, c, d, b, more = room
-    for index in range(first, len(users), every):
-        user = users[index]
-        positives = histories.train[histories.ptr[user] : histories.ptr[user + 1]]
-        closed = histories.gaps[histories.closed_ptr[user] : histories.closed_ptr[user + 1]]
-        count = draw(positives, closed, n_items, keys[index], negatives, items, open_items)
-        stride = count // len(positives)
-        rows = 0
-        for sample in range(count):
-            item = items[sample]
-            slot = slot_of[item]
-            if slot < 0:
-                slot = rows
-                rows += 1
-                slot_of[item], ids[slot], positive[slot] = slot, item, sample % stride == 0
-                c[slot] = shared[item]
-                if keeps:
-                    d[slot] = start[item]
-            slots[sample] = slot
-        if keeps:
-            recall(store, user, slot_of, d)
-        b[0] = biases[user]
-        begin(mix, user, c[:rows])
-        own = (c[:rows], d[:rows], mix, weights[user], b)
-        _device(*own, slots[:count], positive, keys[index], batch, epochs, facts, loss, more)
+    thread: Any, steps: Any, workspace: Any, mix: Any, histories: Any, tables: Any, players: Any, out: Any
+) -> None:
+    """The round of one thread's users: their u, b and d step in place, the changes of c are added up. `mix`: see
+    `kernels.plgc`; None: nothing is mixed."""
+    samples, positive, b = workspace.samples, workspace.positive, workspace.b
+    for index in range(thread.first, len(players.users), thread.every):
+        user, key = players.users[index], players.keys[index]
+        held, count, stride = draw_rows(samples, histories, user, key, steps.negatives)
+        ids, c, d = samples.ids[:held], workspace.c[:held], workspace.d[:held]
+        positive[:held] = False
+        for sample in range(0, count, stride):
+            positive[samples.drawn[sample]] = True
+        look_up(tables.common, ids, c)
+        if tables.keeps:
+            look_up(tables.start, ids, d)
+            recall(tables.store, user, samples.slot_of, d)
+        b[0] = tables.biases[user]
+        begin(mix, user, c)
+        _device(workspace, held, count, mix, tables.weights[user], key, steps, out.loss)
         end(mix, user)
-        biases[user] = b[0]
-        send(ids, c[:rows], shared, total, sent[index])
-        if keeps:
-            keep(store, user, slot_of, ids, d[:rows])
+        tables.biases[user] = b[0]
+        send(ids, c, tables.common, out.total, out.sent[index])
+        if tables.keeps:
+            keep(tables.store, user, samples.slot_of, ids, d)
         else:
-            for slot in range(rows):
-                slot_of[ids[slot]] = -1
+            release(samples, held)
 
 
 @kernel
-def additive_scores(first: int, every: int, tables: Any, users: Any, ask: Any, scores: Any) -> None:
-    """Scores of the items `ask` [users, K] with the server's rows and each device's own; one thread's share."""
-    shared, start, store, keeps, weights, biases = tables
+def additive_scores(thread: Any, tables: Any, request: Any) -> None:
+    """Scores with the server's rows and each device's own, of one thread's users."""
+    shared, start, keeps, users, scores = tables.common, tables.start, tables.keeps, request.users, request.scores
+    held, pages, page_ids, page_rows = tables.store
     n_items, dim = start.shape
-    held, pages, page_ids, page_rows = store
     page = page_ids.shape[1]
-    place_of = np.full(n_items, -1, np.int32)
-    for index in range(first, len(users), every):
+    number_of = np.full(n_items, -1, np.int32)  # an item's number among the rows that the device holds
+    for index in range(thread.first, len(users), thread.every):
         user = users[index]
-        w = weights[user]
+        w, items = tables.weights[user], request.ask[index]
         if keeps:
             for k in range(held[user]):
-                place_of[page_ids[pages[user, k // page], k % page]] = k
-        for place in range(ask.shape[1]):
-            item = ask[index, place]
-            value, k = biases[user], place_of[item]
+                number_of[page_ids[pages[user, k // page], k % page]] = k
+        for place in range(len(items)):
+            item = items[place]
+            value, k = tables.biases[user], number_of[item]
             for j in range(dim):
                 value += w[j] * shared[item, j]
             if keeps:
@@ -326,4 +388,4 @@ def additive_scores(first: int, every: int, tables: Any, users: Any, ask: Any, s
             scores[index, place] = value
         if keeps:
             for k in range(held[user]):
-                place_of[page_ids[pages[user, k // page], k % page]] = -1
+                number_of[page_ids[pages[user, k // page], k % page]] = -1

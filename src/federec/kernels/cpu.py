@@ -18,6 +18,9 @@ _OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "num
 jit: Any = numba.njit(**_OPTIONS | {"no_cpython_wrapper": True})
 """A piece of kernels, which Python does not call: without a way in for it, compilation takes less time and memory."""
 
+exact: Any = numba.njit(**_OPTIONS | {"fastmath": False, "no_cpython_wrapper": True})
+"""The same, of which the compiler rounds every result as written: it does not reorder what a caller goes on with."""
+
 
 def sources(folder: Path) -> str:
     """A digest of all sources in a folder."""
@@ -66,9 +69,21 @@ DIGIT = 12
 def floats(*sizes: int) -> Any:
     """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time."""
     size = math.prod(sizes)
-    room = np.zeros(size + 15, np.float32)
-    start = -(room.ctypes.data // 4) % 16
-    return room[start : start + size].reshape(sizes)
+    values = np.zeros(size + 15, np.float32)
+    start = -(values.ctypes.data // 4) % 16
+    return values[start : start + size].reshape(sizes)
+
+
+def integers(*sizes: int) -> Any:
+    """Zeros of 32 bits."""
+    return np.zeros(sizes, np.int32)
+
+
+class Thread(NamedTuple):
+    """Which of the users a thread plays: the `first` and from there `every` second, third, ... one."""
+
+    first: int
+    every: int
 
 
 class Histories(NamedTuple):
@@ -80,9 +95,77 @@ class Histories(NamedTuple):
     gaps: Any
 
 
+class Players(NamedTuple):
+    """The users who play, those with most samples first."""
+
+    users: Any
+    keys: Any
+    """Of their random streams in the round."""
+    ask: Any
+    """[C, K] items to score with each user's own rows."""
+    judges: Any
+    """[C, dim + 1] weights to score them with, where rows are mixed a beside them; empty: the user's own."""
+
+
+class Outcome(NamedTuple):
+    """Where one thread puts what comes of its users."""
+
+    scores: Any
+    """[C, K] of the items that are asked for."""
+    sent: Any
+    """[C, 3 + layers] rows that each user held, rows and values it changed; then values it changed of each layer."""
+    total: Any
+    """[M, dim] the sum of what users send of item rows."""
+    layer_total: Any
+    """The same of layers; empty where none are sent."""
+    loss: Any
+    """[2] the sum of the losses, and their number."""
+
+
+class Request(NamedTuple):
+    """Items to score for users with the server's rows."""
+
+    users: Any
+    ask: Any
+    """[C, K]"""
+    scores: Any
+    """[C, K] where the scores are put."""
+
+
+class Sorting(NamedTuple):
+    """What shuffling works with."""
+
+    order: Any
+    """The positions of the samples as they were last shuffled."""
+    keys: Any
+    spare: Any
+    spare_keys: Any
+    bins: Any
+
+
+class Samples(NamedTuple):
+    """What a thread keeps of the samples of the device at hand."""
+
+    slot_of: Any
+    """[n_items] an item's row in the device's tables; -1: it has none."""
+    open_items: Any
+    ids: Any
+    """The item of each row; one place more than there can be rows."""
+    drawn: Any
+    """Each positive followed by its negatives: first items, then their rows."""
+    sorting: Sorting
+
+
+def make_samples(n_items: int, most: int) -> Samples:
+    """For any device with at most `most` samples."""
+    sorting = Sorting(*(integers(most) for _ in range(4)), integers(1 << DIGIT))
+    slot_of = np.full(n_items, -1, np.int32)
+    return Samples(slot_of, integers(n_items), integers(min(most, n_items) + 1), integers(most), sorting)
+
+
 @jit
 def even(count: int, most: int) -> int:
-    """The size of parts, about the same for all, of at most so many."""
+    """The size of parts, about the same for all, of at most `most`."""
     parts = max(1, (count + most - 1) // most)
     return max(1, (count + parts - 1) // parts)
 
@@ -119,6 +202,13 @@ def log1p(x: Any) -> Any:
 
 
 @jit
+def sigmoid(z: Any, e: Any) -> Any:
+    """sigma(z), of which e = exp(-|z|) is known."""
+    inside = np.float32(1.0) / (np.float32(1.0) + e)
+    return inside if z > 0 else e * inside
+
+
+@jit
 def list_open(gaps: Any, n_items: int, open_items: Any) -> None:
     """Write the open items in order. The k-th closed one is gaps[k] + k."""
     rank = 0
@@ -144,7 +234,7 @@ def open_item(gaps: Any, rank: int) -> int:
 
 @jit
 def draw(positives: Any, gaps: Any, n_items: int, key: Any, negatives: int, items: Any, open_items: Any) -> int:
-    """Each positive followed by its negatives, into `items`; returns how many samples."""
+    """Each positive followed by its negatives, into `items`; returns the number of samples."""
     n_open = n_items - len(gaps)
     each = negatives if n_open > 0 else 0
     ranks = items[len(positives) : (1 + each) * len(positives)]  # read before what is written comes that far
@@ -166,9 +256,55 @@ def draw(positives: Any, gaps: Any, n_items: int, key: Any, negatives: int, item
 
 
 @jit
-def shuffled(key: Any, epoch: int, count: int, order: Any, keys: Any, spare: Any, spare_keys: Any, bins: Any) -> None:
+def assign(slot_of: Any, ids: Any, drawn: Any) -> Any:
+    """A row for each item drawn, in the order of drawing; `drawn` then holds rows. Returns the number of rows. The code
+    does not branch on whether an item is new: the processor would guess wrong half of the time."""
+    held = np.int32(0)
+    for sample in range(len(drawn)):
+        item = drawn[sample]
+        slot = slot_of[item]
+        new = slot < 0
+        ids[held] = item
+        slot = held if new else slot
+        slot_of[item] = slot
+        drawn[sample] = slot
+        held += np.int32(new)
+    return held
+
+
+@jit
+def draw_rows(samples: Any, histories: Any, user: int, key: Any, negatives: int) -> Any:
+    """Draw a device's samples and give each of their items a row. Returns the number of rows, the number of samples,
+    and the stride at which positives come among the samples."""
+    positives = histories.train[histories.ptr[user] : histories.ptr[user + 1]]
+    gaps = histories.gaps[histories.closed_ptr[user] : histories.closed_ptr[user + 1]]
+    n_items = len(samples.slot_of)
+    count = draw(positives, gaps, n_items, key, negatives, samples.drawn, samples.open_items)
+    held = assign(samples.slot_of, samples.ids, samples.drawn[:count])
+    return held, count, 1 + negatives if len(gaps) < n_items else 1
+
+
+@jit
+def release(samples: Any, held: int) -> None:
+    """No item has a row any more."""
+    for row in range(held):
+        samples.slot_of[samples.ids[row]] = -1
+
+
+@jit
+def look_up(table: Any, rows: Any, out: Any) -> None:
+    """Copy these rows of a table."""
+    for i in range(len(rows)):
+        row = rows[i]
+        for k in range(out.shape[1]):
+            out[i, k] = table[row, k]
+
+
+@jit
+def shuffled(key: Any, epoch: int, count: int, sorting: Any) -> None:
     """Positions 0..count-1 by random key, ties by position (`Samples.order`). Keys are spread evenly: their first bits
     say nearly where each belongs, and insertion puts the few right that share them."""
+    order, keys, spare, spare_keys, bins = sorting
     base = _SHUFFLE + (np.uint64(epoch) << np.uint64(32))
     digits = 0
     while digits < DIGIT and (1 << digits) < 2 * count:
@@ -211,6 +347,35 @@ def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> int:
         times[seen[slot]] += 1
     for i in range(count):
         seen[rows[i]] = -1
+    return count
+
+
+@jit
+def clear(seen: Any, rows: Any) -> None:
+    """Rows are no longer seen."""
+    for i in range(len(rows)):
+        seen[rows[i]] = -1
+
+
+@jit
+def collect(slots: Any, weight: Any, count: int, seen: Any, rows: Any, weights: Any) -> int:
+    """Add the samples of a batch, each of this weight, to the `count` distinct rows collected so far; returns how many
+    there are then. `seen` [rows of the device] is -1 for those that are not among them."""
+    for slot in slots:
+        if seen[slot] < 0:
+            seen[slot] = count
+            rows[count] = slot
+            weights[count] = 0
+            count += 1
+        weights[seen[slot]] += weight
+    return count
+
+
+@jit
+def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> int:
+    """The distinct rows of a batch and how often it holds each; returns their number. `seen` is all -1 between calls."""
+    count = collect(slots, 1, 0, seen, rows, times)
+    clear(seen, rows[:count])
     return count
 
 

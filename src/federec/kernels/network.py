@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import even, exp, floats, jit, kernel, log1p
+from federec.kernels.cpu import even, exp, floats, jit, kernel, log1p, look_up, sigmoid
 from federec.kernels.patterns import Patterns, add_up, forget, take_in, transpose
 
 _PRODUCTS = 1_000_000  # in one multiplication: up to that OpenBLAS takes matrices as they lie, near the machine's limit
@@ -24,7 +24,7 @@ class Shape(NamedTuple):
     """Widths of the network."""
 
     product: int
-    """Of p and v; 0: there is no product."""
+    """Of p and v; 0 means that there is no product."""
     dim: int
     """Of q and x."""
     hidden: tuple[int, ...]
@@ -68,7 +68,7 @@ class Tile(NamedTuple):
     error: Any
     part: tuple[Any, ...]
     """Some patterns' part of the gradient of W."""
-    share: Any
+    offset: Any
     """What the user brings to the first layer."""
     pair: Any
     """h p, of the product's part of h."""
@@ -93,7 +93,7 @@ def make_net(shape: Shape) -> Net:
 
 
 def make_tile(shape: Shape, first: int = 0) -> Tile:
-    """Room for as many rows as go well through the layers from `first` on."""
+    """For as many rows as go well through the layers from `first` on."""
     weights = make_net(shape).weights
     largest = max((w.size for w in weights[first:]), default=1)
     rows = min(max(_PRODUCTS // largest, _LEAST), _MOST)
@@ -133,18 +133,10 @@ def turn(net: Any) -> None:
 
 
 @jit
-def _look_up(table: Any, rows: Any, out: Any) -> None:
-    for i in range(len(rows)):
-        row = rows[i]
-        for k in range(out.shape[1]):
-            out[i, k] = table[row, k]
-
-
-@jit
 def _gather(
     table: Any, places: Any, uphill: Any, v_gradient: Any, x_gradient: Any, whole: bool, v: Any, x: Any
 ) -> None:
-    """Rows v of the table, and with `whole` x, moved by so much of their gradient."""
+    """Rows v of the table, and with `whole` x, moved by `uphill` times their gradient."""
     for i in range(len(places)):
         row, rest = table[places[i]], table[places[i], v.shape[1] :]
         for k in range(v.shape[1]):
@@ -169,7 +161,7 @@ def _activate(values: Any, bias: Any) -> None:
 
 
 @jit
-def _share(weights: Any, bias: Any, user: Any, out: Any) -> None:
+def _offset(weights: Any, bias: Any, user: Any, out: Any) -> None:
     """What the user brings to the first layer: q U + b_0."""
     dim = len(weights)
     first = len(user) - dim
@@ -211,16 +203,14 @@ def _logits(top: Any, user: Any, v: Any, places: Any, t: Any, pair: Any, out: An
 @jit
 def _errors(sides: Any, weight: Any, told: bool, error: Any) -> Any:
     """From z of each row to weight (sigma(z) - y); returns their part of the loss, if it is to be `told`."""
-    loss, one, zero = 0.0, np.float32(1.0), np.float32(0.0)
+    loss, zero = 0.0, np.float32(0.0)
     for i in range(len(error)):
         error[i] *= sides[i]
     if told:
         for i in range(len(error)):
             loss += weight[i] * (max(error[i], zero) + log1p(exp(-abs(error[i]))))
     for i in range(len(error)):
-        ratio = exp(-abs(error[i]))
-        large = one / (one + ratio)
-        error[i] = weight[i] * sides[i] * (large if error[i] > 0 else ratio * large)
+        error[i] = weight[i] * sides[i] * sigmoid(error[i], exp(-abs(error[i])))
     return loss
 
 
@@ -257,10 +247,10 @@ def _tile(
     v, x, t = tile.v[:n], tile.x[:n], tile.hidden[last][:n]
     _gather(table, places[start:stop], uphill, v_gradient, x_gradient, shared or not len(known), v, x)
     if len(known):
-        _look_up(known, batch.items[start:stop], tile.hidden[0])
+        look_up(known, batch.items[start:stop], tile.hidden[0])
     else:
         np.dot(x, net.weights[0], tile.hidden[0][:n])
-    _activate(tile.hidden[0][:n], tile.share)
+    _activate(tile.hidden[0][:n], tile.offset)
     _forward(tile.hidden[0][:n], net.weights, net.biases, tile.hidden)
     _logits(net.top, user, v, tile.places[:n], t, tile.pair, tile.error)
     loss = _errors(batch.sides[start:stop], batch.weight[start:stop], told, tile.error[:n])
@@ -286,11 +276,11 @@ def gradient_of(
     tile.pull.fill(0)
     tile.mix.fill(0)
     forget(patterns)
-    _share(net.user, net.biases[0], user, tile.share)
+    _offset(net.user, net.biases[0], user, tile.offset)
     size = even(count, len(tile.error))
     for start in range(0, count, size):
         stop = min(count, start + size)
-        if patterns.count[0] + stop - start > len(patterns.error):  # no room for so many more
+        if patterns.count[0] + stop - start > len(patterns.error):  # no space for them
             add_up(patterns, len(tile.error), tile.part, shared, gradient.weights, gradient.biases, tile.pull)
             forget(patterns)
         loss += _tile(tile, batch, table, places, net, user, uphill, gradient, known, shared, told, start, stop)
@@ -313,24 +303,42 @@ def gradient_of(
     return loss
 
 
+class Items(NamedTuple):
+    """What the network takes of the items that are asked for."""
+
+    products: Any
+    """[M, width] x W_0."""
+    v: Any
+    """[M, product]"""
+
+
+class Users(NamedTuple):
+    """What the network takes of the users who ask."""
+
+    values: Any
+    """[C, product + dim] p and q."""
+    offsets: Any
+    """[C, width] what they bring to the first layer."""
+    widths: Any
+    """[C] how many units of the first layer, counted from its first, can be active."""
+    ask: Any
+    """[C, K] places of the items that each asks for."""
+
+
 @kernel
-def network_scores(
-    first: int, every: int, net: Any, known: Any, v: Any, tile: Any, own: Any, share: Any, widths: Any, ask: Any,
-    scores: Any,
-) -> None:  # fmt: skip
-    """Scores of the items `ask` [users, K]; `known` [M, w] is x W_0 and v [M, .] the other part of the server's rows,
-    `own` the users' [p, q], `share` [users, w] what they bring to the first layer, of whose units no more than the
-    first `widths` can be active; one thread's share."""
+def network_scores(thread: Any, net: Any, tile: Any, items: Any, users: Any, scores: Any) -> None:
+    """Scores [C, K] with the server's rows, of one thread's users."""
+    ask = users.ask
     size, last = even(ask.shape[1], len(tile.error)), len(tile.hidden) - 1
-    room = tile.hidden[0].ravel()
-    for index in range(first, len(ask), every):
-        width = widths[index]
+    buffer = tile.hidden[0].ravel()
+    for index in range(thread.first, len(ask), thread.every):
+        width = users.widths[index]
         for start in range(0, ask.shape[1], size):
-            items = ask[index, start : start + size]
-            n = len(items)
-            lowest = room[: n * width].reshape(n, width)
-            _look_up(known, items, lowest)
-            _activate(lowest, share[index, :width])
+            asked = ask[index, start : start + size]
+            n = len(asked)
+            lowest = buffer[: n * width].reshape(n, width)
+            look_up(items.products, asked, lowest)
+            _activate(lowest, users.offsets[index, :width])
             _forward(lowest, net.weights, net.biases, tile.hidden)
             t = tile.hidden[last][:n] if last > 0 else lowest
-            _logits(net.top, own[index], v, items, t, tile.pair, scores[index, start:])
+            _logits(net.top, users.values[index], items.v, asked, t, tile.pair, scores[index, start:])

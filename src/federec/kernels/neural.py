@@ -9,7 +9,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import DIGIT, draw, floats, jit, kernel, send, shuffled
+from federec.kernels.cpu import (
+    Samples,
+    clear,
+    collect,
+    draw_rows,
+    floats,
+    integers,
+    jit,
+    kernel,
+    look_up,
+    make_samples,
+    release,
+    send,
+    shuffled,
+)
 from federec.kernels.network import Batch, Net, Shape, Tile, copy, gradient_of, make_net, make_tile, square, turn
 from federec.kernels.patterns import make_patterns
 
@@ -34,7 +48,7 @@ class Plan(NamedTuple):
     layer_rate: np.float32
     """Step of layers, if they move."""
     rho_shared: np.float32
-    """How far rows and layers are moved uphill before their gradient is taken; 0: not at all."""
+    """How far rows and layers are moved uphill before their gradient is taken; 0 means not at all."""
     rho_private: np.float32
     """The same of p and q."""
     beta1: np.float32
@@ -43,27 +57,40 @@ class Plan(NamedTuple):
     """Of Adam."""
 
 
-class Samples(NamedTuple):
-    """A device's samples, and a row for each of its items."""
+class Server(NamedTuple):
+    """What devices receive."""
 
-    slot_of: Any
-    """[n_items] an item's row, -1 where the device has none."""
-    open_items: Any
-    ids: Any
-    sides: Any
-    """Item of each row, and its side: -1 for a positive, 1 for a negative."""
-    drawn: Any
-    slots: Any
-    """Row of each sample as drawn, and shuffled."""
-    sorting: tuple[Any, ...]
-    seen: Any
-    """[rows] -1 between uses."""
+    rows: Any
+    """[M, product + dim]"""
+    layers: Any
+    """All layers, as one vector."""
+    ends: Any
+    """Where each layer ends in it."""
+    known: Any
+    """[M, width] x W_0 of all items, where rows do not move; else empty."""
 
 
-class Room(NamedTuple):
+class Own(NamedTuple):
+    """What the users who play keep, which steps in place."""
+
+    values: Any
+    """[C, product + dim] p and q."""
+    m: Any
+    v: Any
+    t: Any
+    """Adam's moments of them, and the number of its steps."""
+
+
+class Workspace(NamedTuple):
     """Where a thread keeps the device at hand."""
 
     samples: Samples
+    sides: Any
+    """[rows] -1 for a positive, 1 for a negative."""
+    slots: Any
+    """Row of each sample, shuffled."""
+    seen: Any
+    """[rows] see `cpu.collect`."""
     batch: Batch
     tile: Tile
     table: Any
@@ -79,42 +106,37 @@ class Room(NamedTuple):
     """[p, q]"""
 
 
-def make_room(n_items: int, samples: int, step: int, shape: Shape, merge: bool) -> Room:
-    """Room for any device with at most so many samples, `step` of which are learned from at a time; rows of a step
-    `merge` in patterns."""
-    held = min(samples, n_items)
+def neural_workspace(n_items: int, most: int, step: int, shape: Shape, merge: bool) -> Workspace:
+    """For any device with at most `most` samples, `step` of which are learned from at a time; rows of a step `merge` in
+    patterns."""
+    held = min(most, n_items)
     rows, width = min(step, held), shape.product + shape.dim
-    nets, tile = [make_net(shape) for _ in range(3)], make_tile(shape)
-    return Room(
-        Samples(
-            np.full(n_items, -1, np.int32),
-            _integers(n_items),
-            _integers(held),
-            floats(held),
-            _integers(samples),
-            _integers(samples),
-            (*(_integers(samples) for _ in range(4)), _integers(1 << DIGIT)),
-            np.full(held, -1, np.int32),
+    tile, net = make_tile(shape), make_net(shape)
+    inputs = shape.dim, *shape.hidden[:-1]
+    return Workspace(
+        samples=make_samples(n_items, most),
+        sides=floats(held),
+        slots=integers(most),
+        seen=np.full(held, -1, np.int32),
+        batch=Batch(
+            rows=integers(rows),
+            items=integers(rows),
+            sides=floats(rows),
+            weight=floats(rows),
+            v=floats(rows, shape.product),
+            x=floats(rows, shape.dim),
+            patterns=make_patterns(min(rows, _PATTERNS), len(tile.error), inputs, shape.hidden, merge),
         ),
-        Batch(
-            _integers(rows),
-            _integers(rows),
-            floats(rows),
-            floats(rows),
-            floats(rows, shape.product),
-            floats(rows, shape.dim),
-            make_patterns(min(rows, _PATTERNS), len(tile.error), (shape.dim, *shape.hidden[:-1]), shape.hidden, merge),
-        ),
-        tile,
-        floats(held, width),
-        np.zeros_like(nets[0].flat),
-        *nets,
-        *(floats(width) for _ in range(3)),
+        tile=tile,
+        table=floats(held, width),
+        outbox=np.zeros_like(net.flat),
+        net=net,
+        uphill=make_net(shape),
+        gradient=make_net(shape),
+        user=floats(width),
+        user_uphill=floats(width),
+        user_gradient=floats(width),
     )
-
-
-def _integers(size: int) -> Any:
-    return np.zeros(size, np.int32)
 
 
 @jit
@@ -131,22 +153,26 @@ def _climb(values: Any, gradient: Any, scale: Any, out: Any) -> None:
 
 @jit
 def _sharp_gradient(
-    room: Any, count: int, table: Any, places: Any, rho_shared: Any, rho_private: Any, known: Any
+    workspace: Any, count: int, table: Any, places: Any, rho_shared: Any, rho_private: Any, known: Any
 ) -> Any:
     """The gradient that a step goes along: of each group taken where that group, and nothing else, is moved uphill
     (`mathematics.sharpness`); returns the loss where nothing is moved."""
-    tile, batch, net, gradient = room.tile, room.batch, room.net, room.gradient
-    user, slope = room.user, room.user_gradient
+    tile, batch, net, gradient = workspace.tile, workspace.batch, workspace.net, workspace.gradient
+    user, slope = workspace.user, workspace.user_gradient
     loss = gradient_of(tile, batch, count, table, places, net, user, _STILL, known, _YES, gradient, _YES, slope)
     squares = square(gradient.flat) + square(batch.v[:count].ravel()) + square(batch.x[:count].ravel())
     scale = rho_shared / max(np.float32(math.sqrt(squares)), _OFF)
     if rho_private > 0:
-        _climb(user, slope, rho_private / max(np.float32(math.sqrt(square(slope))), _OFF), room.user_uphill)
-        gradient_of(tile, batch, count, table, places, net, room.user_uphill, _STILL, known, _NO, gradient, _YES, slope)
+        _climb(user, slope, rho_private / max(np.float32(math.sqrt(square(slope))), _OFF), workspace.user_uphill)
+        gradient_of(
+            tile, batch, count, table, places, net, workspace.user_uphill, _STILL, known, _NO, gradient, _YES, slope
+        )
     if rho_shared > 0:
-        _climb(net.flat, gradient.flat, scale, room.uphill.flat)
-        turn(room.uphill)
-        gradient_of(tile, batch, count, table, places, room.uphill, user, scale, known[:0], _YES, gradient, _NO, slope)
+        _climb(net.flat, gradient.flat, scale, workspace.uphill.flat)
+        turn(workspace.uphill)
+        gradient_of(
+            tile, batch, count, table, places, workspace.uphill, user, scale, known[:0], _YES, gradient, _NO, slope
+        )
     return loss
 
 
@@ -164,25 +190,19 @@ def _adam(value: Any, gradient: Any, m: Any, v: Any, t: Any, plan: Any) -> None:
 
 
 @jit
-def _collect(samples: Any, start: int, stop: int, size: int, batch: Any) -> int:
+def _collect(workspace: Any, start: int, stop: int, size: int) -> int:
     """The distinct rows of samples start .. stop; each weighs one over the size of the batch of `size` that it is in.
-    Returns how many rows there are."""
-    slots, seen, rows, weight = samples.slots, samples.seen, batch.rows, batch.weight
-    distinct = 0
+    Returns the number of rows."""
+    slots, seen, batch, count = workspace.slots, workspace.seen, workspace.batch, 0
     for begin in range(start, stop, size):
         end = min(stop, begin + size)
-        share = np.float32(1.0) / np.float32(end - begin)
-        for sample in range(begin, end):
-            row = slots[sample]
-            if seen[row] < 0:
-                seen[row] = distinct
-                rows[distinct], weight[distinct] = row, 0
-                batch.items[distinct], batch.sides[distinct] = samples.ids[row], samples.sides[row]
-                distinct += 1
-            weight[seen[row]] += share
-    for i in range(distinct):
-        seen[rows[i]] = -1
-    return distinct
+        weight = np.float32(1.0) / np.float32(end - begin)
+        count = collect(slots[begin:end], weight, count, seen, batch.rows, batch.weight)
+    rows, ids, sides = batch.rows[:count], workspace.samples.ids, workspace.sides
+    clear(seen, rows)
+    for i in range(count):
+        batch.items[i], batch.sides[i] = ids[rows[i]], sides[rows[i]]
+    return count
 
 
 @jit
@@ -197,43 +217,33 @@ def _step_rows(table: Any, rows: Any, v: Any, x: Any, rate: Any) -> None:
 
 
 @jit
-def _learn(room: Any, start: int, stop: int, plan: Any, shared: Any, known: Any, m: Any, v: Any, t: Any) -> Any:
+def _learn(workspace: Any, start: int, stop: int, plan: Any, shared: Any, known: Any, m: Any, v: Any, t: Any) -> Any:
     """One step on samples start .. stop; returns the loss."""
-    batch, gradient = room.batch, room.gradient
-    count = _collect(room.samples, start, stop, plan.batch, batch)
+    batch, gradient = workspace.batch, workspace.gradient
+    count = _collect(workspace, start, stop, plan.batch)
     rows = batch.rows[:count]
-    table, places = (room.table, rows) if plan.moves else (shared, batch.items[:count])
-    loss = _sharp_gradient(room, count, table, places, plan.rho_shared, plan.rho_private, known)
+    table, places = (workspace.table, rows) if plan.moves else (shared, batch.items[:count])
+    loss = _sharp_gradient(workspace, count, table, places, plan.rho_shared, plan.rho_private, known)
     if plan.moves:
-        _step_rows(room.table, rows, batch.v, batch.x, plan.item_rate)
-        _step(room.net.flat, gradient.flat, plan.layer_rate)
-        turn(room.net)
-        _step(room.user, room.user_gradient, plan.rate)
+        _step_rows(workspace.table, rows, batch.v, batch.x, plan.item_rate)
+        _step(workspace.net.flat, gradient.flat, plan.layer_rate)
+        turn(workspace.net)
+        _step(workspace.user, workspace.user_gradient, plan.rate)
     else:
-        _step_rows(room.table, rows, batch.v, batch.x, np.float32(-1.0))
-        _step(room.outbox, gradient.flat, np.float32(-1.0))
+        _step_rows(workspace.table, rows, batch.v, batch.x, np.float32(-1.0))
+        _step(workspace.outbox, gradient.flat, np.float32(-1.0))
         for k in range(len(t)):
             t[k] += 1
-        _adam(room.user, room.user_gradient, m, v, t[0], plan)
+        _adam(workspace.user, workspace.user_gradient, m, v, t[0], plan)
     return loss
 
 
 @jit
-def _fetch(samples: Any, count: int, stride: int, shared: Any, moves: bool, table: Any) -> int:
-    """A row for each item drawn, of which every stride-th is a positive; returns how many. It holds the server's
-    values, or where these do not move 0."""
-    slot_of, drawn = samples.slot_of, samples.drawn
-    held = 0
-    for sample in range(count):
-        item = drawn[sample]
-        if slot_of[item] < 0:
-            slot_of[item], samples.ids[held] = held, item
-            samples.sides[held] = -1 if sample % stride == 0 else 1
-            for k in range(table.shape[1]):
-                table[held, k] = shared[item, k] if moves else 0
-            held += 1
-        drawn[sample] = slot_of[item]
-    return held
+def _side(sides: Any, drawn: Any, stride: int) -> None:
+    """Every stride-th sample drawn is a positive."""
+    sides.fill(1)
+    for sample in range(0, len(drawn), stride):
+        sides[drawn[sample]] = -1
 
 
 @jit
@@ -263,40 +273,39 @@ def _send_layers(outbox: Any, ends: Any, total: Any, filled: Any) -> None:
 
 @kernel
 def neural_round(
-    first: int, every: int, plan: Any, histories: Any, shared: Any, layers: Any, known: Any, ends: Any,
-    room: Any, users: Any, keys: Any, own: Any, sent: Any, total: Any, layer_total: Any, loss: Any,
-) -> None:  # fmt: skip
-    """The round of one thread's share of `users`: the first and `every` so many after it. Their private values `own` -
-    [p, q] and Adam's moments m and v of each user, and its count of steps - step in place. What they send of rows and
-    layers is summed."""
-    samples, n_items = room.samples, len(shared)
-    values, m, v, t = own
-    for index in range(first, len(users), every):
-        user, key = users[index], keys[index]
-        positives = histories.train[histories.ptr[user] : histories.ptr[user + 1]]
-        gaps = histories.gaps[histories.closed_ptr[user] : histories.closed_ptr[user + 1]]
-        count = draw(positives, gaps, n_items, key, plan.negatives, samples.drawn, samples.open_items)
-        held = _fetch(samples, count, count // len(positives), shared, plan.moves, room.table)
-        copy(values[index], room.user)
-        if plan.moves or index == first:  # else they are as they were
-            copy(layers, room.net.flat)
-            turn(room.net)
-        room.outbox.fill(0)
+    thread: Any, plan: Any, workspace: Any, histories: Any, server: Any, players: Any, own: Any, out: Any
+) -> None:
+    """The round of one thread's users. What they keep steps in place, what they send of rows and layers is added up."""
+    samples = workspace.samples
+    for index in range(thread.first, len(players.users), thread.every):
+        key = players.keys[index]
+        held, count, stride = draw_rows(samples, histories, players.users[index], key, plan.negatives)
+        ids, table, drawn, slots = samples.ids[:held], workspace.table[:held], samples.drawn[:count], workspace.slots
+        _side(workspace.sides[:held], drawn, stride)
+        if plan.moves:
+            look_up(server.rows, ids, table)
+        else:
+            table.fill(0)
+        copy(own.values[index], workspace.user)
+        if plan.moves or index == thread.first:  # else they are as they were
+            copy(server.layers, workspace.net.flat)
+            turn(workspace.net)
+        workspace.outbox.fill(0)
         span = plan.batch if plan.moves else count
         for epoch in range(plan.epochs):
-            shuffled(key, epoch, count, *samples.sorting)
+            shuffled(key, epoch, count, samples.sorting)
             for sample in range(count):
-                samples.slots[sample] = samples.drawn[samples.sorting[0][sample]]
+                slots[sample] = drawn[samples.sorting.order[sample]]
             for start in range(0, count, span):
                 stop = min(count, start + span)
-                loss[0] += _learn(room, start, stop, plan, shared, known, m[index], v[index], t[index])
-                loss[1] += 1
-        copy(room.user, values[index])
+                m, v, t = own.m[index], own.v[index], own.t[index]
+                out.loss[0] += _learn(workspace, start, stop, plan, server.rows, server.known, m, v, t)
+                out.loss[1] += 1
+        copy(workspace.user, own.values[index])
         if plan.moves:
-            _climb(room.net.flat, layers, np.float32(-1.0), room.outbox)
-            send(samples.ids, room.table[:held], shared, total, sent[index])
+            _climb(workspace.net.flat, server.layers, np.float32(-1.0), workspace.outbox)
+            send(ids, table, server.rows, out.total, out.sent[index])
         else:
-            _send_gradients(samples.ids, room.table[:held], total, sent[index])
-        _send_layers(room.outbox, ends, layer_total, sent[index, 3:])
-        for row in range(held):
-            samples.slot_of[samples.ids[row]] = -1
+            _send_gradients(ids, table, out.total, out.sent[index])
+        _send_layers(workspace.outbox, server.ends, out.layer_total, out.sent[index, 3:])
+        release(samples, held)

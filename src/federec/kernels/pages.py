@@ -8,7 +8,7 @@ from federec.kernels.cpu import jit
 
 
 class Pages(NamedTuple):
-    """A store as arrays, with room for all rows that a device will touch."""
+    """A store as arrays, with space for all rows that a device will touch."""
 
     held: Any
     pages: Any

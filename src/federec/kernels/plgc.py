@@ -1,5 +1,5 @@
-"""PLGC inside the CPU kernels, number for number as `plugins.plgc` and `plugins.plgc` have it: a device's rows l
-are mixed with the rows g that it received, e = a l + (1 - a) g, and kept from repeating themselves.
+"""PLGC inside the CPU kernels, number for number as `plugins.plgc` has it: a device's rows l are
+mixed with the rows g that it received, e = a l + (1 - a) g, and kept from repeating themselves.
 
 A batch is given by its distinct `rows` of the device's tables and how many `times` it holds each; what the device has
 of a table is `scale` times it. With rows d of its own beside the shared ones features are l + d and g + d.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import distinct, jit
+from federec.kernels.cpu import distinct, jit, sigmoid
 
 
 class Mixing(NamedTuple):
@@ -30,7 +30,7 @@ class Mixing(NamedTuple):
 class Mix(NamedTuple):
     """Where a thread keeps the device at hand."""
 
-    facts: Mixing
+    settings: Mixing
     state: Any
     """The device's log-odds and a."""
     received: Any
@@ -50,12 +50,12 @@ class Mix(NamedTuple):
     """[dim, dim] and [3, dim]"""
 
 
-def make_mix(facts: Mixing | None, rows: int, dim: int) -> Mix | None:
-    """Room for a device with at most so many rows; None where nothing is mixed."""
-    if facts is None:
+def make_mix(settings: Mixing | None, rows: int, dim: int) -> Mix | None:
+    """For any device with at most `rows` rows; None where nothing is mixed."""
+    if settings is None:
         return None
     return Mix(
-        facts,
+        settings,
         np.empty(2, np.float32),
         np.empty((rows, dim), np.float32),
         np.full(rows, -1, np.int32),
@@ -73,9 +73,7 @@ def make_mix(facts: Mixing | None, rows: int, dim: int) -> Mix | None:
 
 @jit
 def _sigmoid(z: Any) -> Any:
-    e = np.float32(math.exp(-abs(z)))
-    inside = np.float32(1.0) / (np.float32(1.0) + e)
-    return inside if z >= 0 else e * inside
+    return sigmoid(z, np.float32(math.exp(-abs(z))))
 
 
 @jit
@@ -83,17 +81,17 @@ def begin(mix: Any, user: int, table: Any) -> None:
     """The device's rows as it received them, and its a."""
     if mix is not None:
         mix.received[: len(table)] = table
-        mix.state[1] = mix.facts.weight
-        if len(mix.facts.odds):
-            mix.state[0] = mix.facts.odds[user]
+        mix.state[1] = mix.settings.weight
+        if len(mix.settings.odds):
+            mix.state[0] = mix.settings.odds[user]
             mix.state[1] = _sigmoid(mix.state[0])
 
 
 @jit
 def end(mix: Any, user: int) -> None:
     """The device keeps its log-odds."""
-    if mix is not None and len(mix.facts.odds):
-        mix.facts.odds[user] = mix.state[0]
+    if mix is not None and len(mix.settings.odds):
+        mix.settings.odds[user] = mix.state[0]
 
 
 @jit
@@ -101,7 +99,7 @@ def weigh(
     mix: Any, local: Any, scale: Any, d: Any, own: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any
 ) -> None:
     """One step of the kernel rule, where there is one: `PLGC.weigh`. Without rows of its own, d is None."""
-    if len(mix.facts.odds) == 0:
+    if len(mix.settings.odds) == 0:
         return
     dim, g, sums = local.shape[1], mix.received, mix.sums
     a = mix.state[1]
@@ -137,7 +135,7 @@ def weigh(
         other_removed += sums[1, k] * sums[1, k]
     least = np.float32(1e-12)
     faster = math.log(max(removed, least) / trace) - math.log(max(other_removed, least) / other)
-    mix.state[0] += mix.facts.pace * (np.float32(faster) - mix.state[0])
+    mix.state[0] += mix.settings.pace * (np.float32(faster) - mix.state[0])
     mix.state[1] = _sigmoid(mix.state[0])
 
 
@@ -167,7 +165,7 @@ def redundancy(mix: Any, local: Any, scale: Any, rows: Any) -> Any:
     """The redundancy loss beta R of a batch's rows, and beta dR/dl into `mix.slope`: `plugins.plgc`. Sums over
     rows and dimensions take four rows at a time, which saves three of four loads and stores of what they share."""
     n, dim, slope = len(rows), local.shape[1], mix.slope
-    if mix.facts.beta == 0:
+    if mix.settings.beta == 0:
         slope[:n] = 0
         return np.float32(0.0)
     own, others, cross = mix.own, mix.others, mix.cross
@@ -181,12 +179,12 @@ def redundancy(mix: Any, local: Any, scale: Any, rows: Any) -> Any:
             for k in range(dim):
                 cross[m, k] += y * own[i, k] + y1 * own[i + 1, k] + y2 * own[i + 2, k] + y3 * own[i + 3, k]
     share, value = np.float32(1.0 / n), np.float32(0.0)
-    by = np.float32(2.0) * mix.facts.beta * share
+    by = np.float32(2.0) * mix.settings.beta * share
     along.fill(0)
     for m in range(dim):
         for k in range(dim):
             x = cross[m, k] * share / (spread[k] * other_spread[m])
-            away, part = (x - np.float32(1.0), np.float32(1.0)) if m == k else (x, mix.facts.gamma)
+            away, part = (x - np.float32(1.0), np.float32(1.0)) if m == k else (x, mix.settings.gamma)
             value += part * away * away
             pull = by * part * away / spread[k]
             along[k] += pull * x / spread[k]
@@ -203,7 +201,7 @@ def redundancy(mix: Any, local: Any, scale: Any, rows: Any) -> Any:
                 slope[i + 1, k] += y1 * x
                 slope[i + 2, k] += y2 * x
                 slope[i + 3, k] += y3 * x
-    return mix.facts.beta * value
+    return mix.settings.beta * value
 
 
 @jit

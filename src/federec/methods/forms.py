@@ -11,7 +11,7 @@ class Mixing:
     """Shared rows l are mixed with those received, a l + (1 - a) g, and regularised (`plugins.plgc`)."""
 
     odds: str | None
-    """Private log-odds of a, set by the kernel rule; None: a is `weight`."""
+    """Private log-odds of a, set by the kernel rule; None means that a is `weight`."""
     weight: float
     smoothing: float
     """How much of the log-odds is kept at each step."""
@@ -37,9 +37,9 @@ class LinearScore:
     alternate: bool
     """v steps after w, with the new w; both step at once otherwise."""
     passes: int = 0
-    """In every round w is rebuilt from 0 in so many passes over half of the samples, then v steps; 0: w goes on."""
+    """Passes over half of the samples that rebuild w from 0 in every round, before v steps; 0 means that w is kept."""
     disjoint: bool = True
-    """With passes: v steps on the other half of the samples alone."""
+    """With passes: v steps only on the other half of the samples."""
     rho: float = 0.0
     """How far w and b are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     item_rho: float = 0.0
@@ -78,7 +78,7 @@ class AdditiveScore:
     round_decay: float
     """All steps shrink by this after each round."""
     tolerance: float
-    """Change of the mean loss since the round began, as a share of it, below which a device stops after a pass."""
+    """Change of the mean loss since the round began, as a fraction of it, below which a device stops after a pass."""
     rho: float = 0.0
     """How far w, b and d are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     common_rho: float = 0.0
@@ -92,9 +92,9 @@ class NeuralScore:
     """The score is sigma(h . [p * v, t] + b), with t what a network makes of q and x: ReLU after each of its layers."""
 
     tables: tuple[str, ...]
-    """Shared item rows v and x, or x alone: then there is no product."""
+    """Shared item rows v and x, or only x: then there is no product."""
     users: tuple[str, ...]
-    """Private p and q, or q alone."""
+    """Private p and q, or only q."""
     layers: tuple[str, ...]
     """Shared weight and bias of each layer in turn; at the end h and b."""
     rate: float

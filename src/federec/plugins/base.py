@@ -28,7 +28,8 @@ class Plugin(_Below):
     """It changes how devices step down a gradient, so it says nothing to a method that solves in closed form."""
 
     def fuse(self, form: Form) -> Form | None:
-        """The fused form of the method below, as the plug-in changes it. By default it is no longer one."""
+        """The fused form of the method below, as the plug-in changes it; None, the default, where no kernel plays that.
+        Say what becomes of each form that the plug-in knows, and None of all others: a form may be new."""
         return None
 
 
@@ -46,7 +47,7 @@ def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
             raise UserError(f"plug-in '{plugin.plugin}' is given twice")
         if clash := sorted({*plugin.model_fields} & {*method.model_fields}):
             raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': both have a setting '{clash[0]}'")
-        facts = {
+        members = {
             "plugins": (*method.plugins, plugin.plugin),
             "__module__": __name__,
             "__doc__": method.__doc__,
@@ -54,7 +55,7 @@ def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
             "model_config": {"use_attribute_docstrings": False},  # already read from the classes below
             "fused_form": _fused_form(plugin, method),
         }
-        method = type(f"{plugin.__name__}{method.__name__}", (plugin, method), facts)
+        method = type(f"{plugin.__name__}{method.__name__}", (plugin, method), members)
     return method
 
 
@@ -66,3 +67,14 @@ def _fused_form(plugin: type[Plugin], below: type[DeviceMethod]) -> Callable[[De
         return None if form is None else plugin.fuse(cast(Plugin, self), form)
 
     return fused_form
+
+
+def without_form(method: DeviceMethod, n_items: int) -> str:
+    """Which part of a method without a fused form is the cause, in words."""
+    part = type(method)
+    while part.plugins and part.__bases__[1].fused_form(method, n_items) is None:
+        part = part.__bases__[1]
+    if part.plugins:
+        return f"no kernel plays plug-in '{part.plugins[-1]}' on {'+'.join((method.name, *part.plugins[:-1]))}"
+    known = part.fused_form is not DeviceMethod.fused_form
+    return f"no kernel plays '{method.name}'" + (" with these settings" if known else "")

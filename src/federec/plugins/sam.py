@@ -5,7 +5,7 @@ for what each keeps.
     G steps along its gradient at the values with G moved by eps_G; both groups start from the same gradient g
 
 Which group a parameter belongs to is where the method declares it: a private item table is in the private group.
-Without radii nothing is computed that the method alone would not compute.
+Without radii the plug-in computes nothing that the method does not compute without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import NonNegativeFloat
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Params
 from federec.mathematics.sharpness import sharpness_aware
-from federec.methods.forms import AdditiveScore, Form, NeuralScore
+from federec.methods.forms import AdditiveScore, Form, LinearScore, NeuralScore
 from federec.plugins.base import Plugin
 
 
@@ -36,12 +36,11 @@ class SAM(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if isinstance(form, NeuralScore):
             return replace(form, rho_shared=self.rho_shared, rho_private=self.rho_private)
-        if form.mixing:
-            return None
-        if isinstance(form, AdditiveScore):
-            sharp = replace(form, rho=self.rho_private, common_rho=self.rho_shared)
-            return sharp if form.common and form.own else None
-        return replace(form, rho=self.rho_private, item_rho=self.rho_private if form.own else self.rho_shared)
+        if isinstance(form, AdditiveScore) and form.common and form.own and not form.mixing:
+            return replace(form, rho=self.rho_private, common_rho=self.rho_shared)
+        if isinstance(form, LinearScore) and not form.mixing:
+            return replace(form, rho=self.rho_private, item_rho=self.rho_private if form.own else self.rho_shared)
+        return None
 
     def gradient(self, step: Step, names: Sequence[str]) -> Params:
         declared = self.shared()

@@ -14,6 +14,7 @@ from torch import Tensor
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
 from federec.evaluation.evaluator import Score
+from federec.federation.channel import Link
 from federec.federation.engine import fused_round, fused_scores, neighbours, warm_up
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, score_global, score_own
@@ -59,8 +60,8 @@ class Engine(Protocol):
 class Stacked:
     """Cohorts of devices stacked in torch: plays every method."""
 
-    def __init__(self, method: DeviceMethod, devices: Devices, seed: int) -> None:
-        self.method, self.devices, self.seed = method, devices, seed
+    def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link) -> None:
+        self.method, self.devices, self.seed, self.link = method, devices, seed, link
         self.few, self.full = (256, 32) if _on_cpu(devices) else (1 << 12, 256)
 
     def warm_up(self, state: State) -> float:
@@ -86,8 +87,8 @@ class Stacked:
                 other.add(cohort.users, partial(neighbour.score, self.method, cohort, state))
             ranking += time.perf_counter() - now
 
-        report = play(self.method, state, self.devices, users, self.seed, round_, observe, sum_=sum_)
-        return report, ranking
+        inputs = self.method, state, self.devices, users, self.seed, round_
+        return play(*inputs, observe, sum_=sum_, link=self.link), ranking
 
     def score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
         return score_global(self.method, state, users, items, self.devices)
@@ -96,9 +97,9 @@ class Stacked:
 class Fused:
     """A kernel that trains one device after the other and scores as it goes, so that ranking has no time of its own."""
 
-    def __init__(self, method: DeviceMethod, devices: Devices, seed: int, evaluated: Tensor) -> None:
+    def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link, evaluated: Tensor) -> None:
         """`evaluated`: for each device, whether it is ranked."""
-        self.method, self.devices, self.seed, self.evaluated = method, devices, seed, evaluated
+        self.method, self.devices, self.seed, self.link, self.evaluated = method, devices, seed, link, evaluated
         self.few, self.full = (1 << 11, 32) if _on_cpu(devices) else (1 << 14, 256)
         self.warm = False
 
@@ -106,7 +107,7 @@ class Fused:
         if self.warm:
             return 0.0
         began = time.perf_counter()
-        warm_up(self.method, state, self.devices)
+        warm_up(self.method, state, self.devices, self.link)
         self.warm = True
         return time.perf_counter() - began
 
@@ -120,7 +121,7 @@ class Fused:
         other: Ranking | None = None,
     ) -> tuple[RoundReport, float]:
         before = state.copy() if other is not None else None
-        playing = fused_round(self.method, state, self.devices, self.seed, round_)
+        playing = fused_round(self.method, state, self.devices, self.seed, round_, self.link)
         ranked = self.evaluated[users] if own else torch.zeros_like(users, dtype=torch.bool)
         asked, others = users[ranked], users[~ranked]
         several = len(own) > 1

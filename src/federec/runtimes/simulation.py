@@ -23,7 +23,8 @@ from federec.evaluation.evaluator import Evaluator, Full, Sampled, Score
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
 from federec.evaluation.protocols import protocol
-from federec.federation.engine import fits
+from federec.federation.channel import Link
+from federec.federation.engine import why_not
 from federec.federation.round import select
 from federec.federation.server import Sum
 from federec.federation.state import State
@@ -55,12 +56,17 @@ def trainer(
     evaluate_users: int | None = None,
     group: Group = ALONE,
     rounds: int | None = None,
+    link: Link | None = None,
 ) -> Trainer:
     """The trainer for a method. `evaluate_users`: evaluate at most this many users, drawn at random. `rounds`: the
-    length of the run, if it is known; a short one does not repay compiling a kernel."""
-    choice = _engine(method, split, participation, device, engine, rounds)
+    length of the run, if it is known; a short one does not repay compiling a kernel. `link`: what lies between devices
+    and server, if not the method's own."""
     if isinstance(method, DeviceMethod):
-        return DeviceTrainer(method, split, protocol, seed, participation, device, choice, evaluate_users, group)
+        link = link or Link.of(method)
+    choice = _engine(method, split, participation, device, engine, rounds, link)
+    if isinstance(method, DeviceMethod):
+        assert link is not None
+        return DeviceTrainer(method, split, protocol, seed, participation, device, choice, evaluate_users, link, group)
     if group.size > 1:
         raise UserError(f"'{method.name}' is trained in one place, on pooled data; run it without torchrun")
     assert isinstance(method, CentralMethod)
@@ -72,23 +78,28 @@ def make_trainer(config: RunConfig, method: Method, split: Split, device: str, g
     fraction = config.participation or method.default_participation
     rules, asked = protocol(config.protocol), config.engine
     evaluated, rounds = config.evaluate_users, config.rounds or 1
-    return trainer(method, split, rules, config.seed, fraction, device, asked, evaluated, group, rounds)
+    link = config.link(method) if isinstance(method, DeviceMethod) else None
+    return trainer(method, split, rules, config.seed, fraction, device, asked, evaluated, group, rounds, link)
 
 
 def _engine(
-    method: Method, split: Split, participation: float, device: str, asked: EngineName, rounds: int | None
+    method: Method,
+    split: Split,
+    participation: float,
+    device: str,
+    asked: EngineName,
+    rounds: int | None,
+    link: Link | None,
 ) -> EngineChoice:
     """The engine that plays a run's rounds, and why."""
     name = "+".join((method.name, *method.plugins))
-    has_kernel = isinstance(method, DeviceMethod) and fits(method.fused_form(split.data.n_items), device)
-    if asked == "fused" and not has_kernel:
-        raise UserError(f"'{name}' with these settings has no kernel on {device}; leave out --engine fused")
+    reason = why_not(method, split.data.n_items, device, link)
+    if asked == "fused" and reason is not None:
+        raise UserError(f"'{name}' cannot run on the fused engine: {reason}; leave out --engine fused")
     if asked != "auto":
         return EngineChoice(asked, f"the run asks for engine '{asked}'")
-    if not isinstance(method, DeviceMethod):
-        return EngineChoice("torch", f"'{name}' is trained on pooled data, without a kernel")
-    if not has_kernel:
-        return EngineChoice("torch", f"'{name}' with these settings has no kernel on {device}")
+    if not isinstance(method, DeviceMethod) or reason is not None:
+        return EngineChoice("torch", str(reason))
     if rounds is not None and len(split.train) * rounds * participation * method.epochs < _LONG:
         return EngineChoice("torch", "the run is too short to repay compiling a kernel")
     return EngineChoice("fused", f"'{name}' has a kernel")
@@ -118,6 +129,7 @@ class DeviceTrainer:
         device: str,
         choice: EngineChoice,
         evaluate_users: int | None,
+        link: Link,
         group: Group = ALONE,
     ) -> None:
         self.group, self.device, self.engine_choice = group, device, choice
@@ -127,10 +139,10 @@ class DeviceTrainer:
         group.deal(self.devices.lengths(torch.arange(len(self.devices), device=device), method.negatives))
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
-        self.stacked = Stacked(method, self.devices, seed)
+        self.stacked = Stacked(method, self.devices, seed, link)
         self.engine: Engine = self.stacked
         if choice.used == "fused":
-            self.engine = Fused(method, self.devices, seed, self.evaluator.row >= 0)
+            self.engine = Fused(method, self.devices, seed, link, self.evaluator.row >= 0)
         self.own = method.view == "own"
         """Whether devices rank with rows that they tune in the round."""
 
