@@ -2,6 +2,7 @@
 slowly, in its interpreter."""
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -13,7 +14,7 @@ from federec.cohort.draw import draw as draw_stacked
 from federec.evaluation.protocols import protocol
 from federec.federation.channel import Channel
 from federec.federation.device import learn
-from federec.federation.engine import fits
+from federec.federation.engine import fits, kernels, why_not
 from federec.federation.round import play
 from federec.federation.scoring import score_global, score_own
 from federec.federation.state import State
@@ -29,6 +30,7 @@ if not torch.cuda.is_available() and not INTERPRETED:
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
 from federec.federation import fused_gpu  # noqa: E402 - only where triton is there
+from federec.federation.fused_base import RoundInputs  # noqa: E402
 
 PLACE = "cpu" if INTERPRETED else "cuda"
 PLAIN = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("fedrecon", ()), ("local-only", ())]
@@ -40,6 +42,12 @@ PLUGGED = [
 ]
 LINEAR = [*PLAIN, *PLUGGED, ("fedmf", ("sam",))]
 needs_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+
+
+def begun(method, state, devices, seed, round_):
+    """A round of the GPU's kernels, also where an interpreter plays it."""
+    form = method.fused_form(devices.n_items)
+    return kernels("cuda")[type(form)].round(form, RoundInputs(method, state, devices, seed, round_))
 
 
 def close(actual, expected, tolerance):
@@ -105,7 +113,7 @@ def test_the_kernel_plays_the_same_round(small, split, monkeypatch, name, plugin
             own[cohort.users] = score_own(method, cohort, stacked, items.expand(len(cohort), -1))
 
         slow = play(method, stacked, devices, users, 7, round_, observe)
-        playing = fused_gpu.fused_round(method, fused, there, 7, round_)
+        playing = begun(method, fused, there, 7, round_)
         scores = playing.play(users.to(PLACE), items.to(PLACE).expand(len(users), -1))
         quick = playing.finish()
     same_state(fused, stacked, tolerance)
@@ -115,7 +123,9 @@ def test_the_kernel_plays_the_same_round(small, split, monkeypatch, name, plugin
     assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
     ask = items.expand(len(users), -1)
     expected = score_global(method, stacked, users, ask)
-    close(fused_gpu.fused_scores(method, fused, there, users.to(PLACE), ask.to(PLACE)), expected, tolerance)
+    form = method.fused_form(devices.n_items)
+    scores = kernels("cuda")[type(form)].scores(form, method, fused, users.to(PLACE), ask.to(PLACE))
+    close(scores, expected, tolerance)
 
 
 @pytest.mark.parametrize("settings", [{"disjoint": False}, {"passes": 1, "batch": 290}], ids=str)
@@ -123,7 +133,7 @@ def test_the_kernel_cuts_the_samples_of_fedrecon_in_the_same_halves(small, split
     method, users = small("fedrecon", **settings), torch.tensor([1, 4, 0, 7, 8, 2])
     stacked, fused = (State.start(method, split.data.n_items, 9, 1, place) for place in ("cpu", PLACE))
     play(method, stacked, Devices.of(split, True), users, 7, 1)
-    playing = fused_gpu.fused_round(method, fused, Devices.of(split, True, PLACE), 7, 1)
+    playing = begun(method, fused, Devices.of(split, True, PLACE), 7, 1)
     playing.play(users.to(PLACE), users.new_zeros(len(users), 0, device=PLACE))
     playing.finish()
     same_state(fused, stacked, 1e-4)
@@ -147,12 +157,40 @@ def test_the_kernel_plays_the_same_round_of_fedrap(small, split, monkeypatch, se
     fused = State.start(method, devices.n_items, len(devices), 1, PLACE)
     for round_ in range(1, rounds + 1):
         slow = play(method, stacked, devices, users, 7, round_)
-        playing = fused_gpu.fused_round(method, fused, there, 7, round_)
+        playing = begun(method, fused, there, 7, round_)
         playing.play(users.to(PLACE), users.new_zeros(len(users), 0, device=PLACE))
         quick = playing.finish()
     same_state(fused, stacked, tolerance)
     assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
     assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+
+
+@pytest.mark.parametrize("own_factor", [1.0, 0.1])
+def test_rows_that_decay_below_the_smallest_number_stay_exact(small, split, own_factor):
+    """Each step halves c: after 150 of them the scale of its rows is below what float32 holds."""
+    decay = {"item_lr": 1.0, "own_lr_factor": own_factor, "weight_decay": 0.5, "step_decay": 1.0}
+    method = small("fedrap", batch=2, epochs=2, tolerance=0.0, **decay)
+    devices, there = Devices.of(split, True), Devices.of(split, True, PLACE)
+    users = torch.tensor([1, 8, 4])
+    assert int(devices.lengths(users, method.negatives).max()) > 150
+    stacked, fused = (State.start(method, 60, 9, 1, place) for place in ("cpu", PLACE))
+    slow = play(method, stacked, devices, users, 7, 1)
+    playing = begun(method, fused, there, 7, 1)
+    playing.play(users.to(PLACE), users.new_zeros(len(users), 0, device=PLACE))
+    assert playing.finish().loss == pytest.approx(slow.loss, rel=1e-4)
+    same_state(fused, stacked, 1e-4)
+
+
+def test_streams_follow_the_numbers_of_the_devices(split):
+    """A device's samples depend on its number in the random streams, not on its place among the devices."""
+    numbers = torch.arange(len(split)) * 7 + 3
+    devices, there = (replace(Devices.of(split, True, place), numbers=numbers.to(place)) for place in ("cpu", PLACE))
+    users = torch.tensor([4, 1])
+    lengths = devices.lengths(users, 4)
+    drawn = fused_gpu.Draws(there, users.to(PLACE), lengths.to(PLACE), int(lengths.sum()), 5, 2, 4)
+    samples = draw_stacked(devices, users, 5, 2, 4)
+    expected = [items[:n] for items, n in zip(samples.items.tolist(), lengths.tolist(), strict=True)]
+    assert (drawn.samples >> 1).tolist() == sum(expected, [])
 
 
 EVERY = [*PLAIN, *PLUGGED, ("fedrap", ())]
@@ -162,8 +200,9 @@ EVERY = [*PLAIN, *PLUGGED, ("fedrap", ())]
     ("name", "plugins"), [("pfedrec", ("plgc",)), ("fedrap", ("sam",)), ("fedrap", ("plgc",)), ("fedncf", ())], ids=str
 )
 def test_what_has_no_kernel_there_is_left_to_torch(small, name, plugins):
-    form = small(name, plugins).fused_form(60)
-    assert fits(form, "cpu") and not fits(form, "cuda")
+    method = small(name, plugins)
+    assert fits(method.fused_form(60), "cpu") and not fits(method.fused_form(60), "cuda")
+    assert why_not(method, 60, "cuda").startswith("no kernel on a GPU")
 
 
 @needs_gpu
@@ -195,7 +234,7 @@ def test_nothing_waits_for_the_gpu_within_a_round(small, random_split):
     known = lengths.cpu()
 
     def play(round_):
-        playing = fused_gpu.fused_round(method, state, devices, 3, round_)
+        playing = begun(method, state, devices, 3, round_)
         return playing.learn(users, ask, None, lengths, known)
 
     play(1)  # compiles

@@ -1,4 +1,4 @@
-"""Playing a round with the GPU's kernels: same samples, same arithmetic as `federation.round.play`."""
+"""Rounds and scores by the GPU's kernels: same samples, same arithmetic as `federation.round.play`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from torch import Tensor
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.store import PAGE, RowStore
-from federec.federation.channel import Link
 from federec.federation.device import GPU_MEMORY, LOSS, Learned
-from federec.federation.fused import form_of, start_of
-from federec.federation.fused_base import Facts, fetched
+from federec.federation.fused import start_of
+from federec.federation.fused_base import RoundInputs, fetched
 from federec.federation.scoring import score_global
 from federec.federation.server import RoundReport, Sum, settle
 from federec.federation.state import State
-from federec.kernels.gpu import Drawn, draw, shuffle_keys
-from federec.kernels.gpu_additive import Steps, additive_round
-from federec.kernels.gpu_linear import Plan, linear_round, linear_scores
+from federec.kernels import gpu_additive, gpu_linear
+from federec.kernels.gpu import Drawn, Histories, Outcome, draw, shuffle_keys
 from federec.kernels.gpu_pages import Store
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore
@@ -37,7 +35,7 @@ class Draws:
     def __init__(
         self, devices: Devices, users: Tensor, lengths: Tensor, count: int, seed: int, round_: int, negatives: int
     ) -> None:
-        self.users, self.keys = users, streams.keys(seed, round_, users)
+        self.users, self.keys = users, devices.keys(seed, round_, users)
         self.lengths, self.first = lengths.int(), (lengths.cumsum(0) - lengths).int()
         number = torch.arange(len(users), dtype=torch.int32, device=users.device)
         self.owner = torch.repeat_interleave(number, lengths, output_size=count)
@@ -48,10 +46,7 @@ class Draws:
             self.keys,
             self.first,
             self.owner,
-            devices.ptr,
-            devices.train,
-            devices.closed_ptr,
-            devices.gaps,
+            Histories(devices.ptr, devices.train, devices.closed_ptr, devices.gaps),
             self.samples,
             count,
             devices.n_items,
@@ -74,24 +69,21 @@ class Draws:
 class GpuRound:
     """One round, a few users at a time. A subclass launches the kernel of one form."""
 
-    link: Link = Link()
-    """What lies between the devices and the server."""
-
-    def __init__(self, table: str | None, start: Tensor, *facts: *Facts) -> None:
+    def __init__(self, table: str | None, start: Tensor, inputs: RoundInputs) -> None:
         """`table`: the shared item rows that devices change, if any; `start`: rows [M, d] that they begin with."""
-        self.method, self.state, self.devices, self.seed, self.round = facts
-        self.place, self.table = start.device, table
+        self.method, self.state, self.devices, self.seed, self.round, self.link = inputs
+        self.device, self.table = start.device, table
         self.total = torch.zeros_like(start)
         self.shuffles = self.method.epochs, self.method.batch
-        """So many orders of their samples are needed by devices with more of them than that."""
-        self.figures = [torch.empty(5, 0, device=self.place)]
+        """The orders that a device needs of its samples, and the most samples with which it needs none."""
+        self.figures = [torch.empty(5, 0, device=self.device)]
         """[5, C] of those who have played: sum and number of losses, rows held, rows changed, values changed."""
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
         weights or those of `judges` [C, width + 1]."""
         if not len(users):
-            return torch.empty(ask.shape, device=self.place)
+            return torch.empty(ask.shape, device=self.device)
         lengths = self.devices.lengths(users, self.method.negatives)
         known = lengths.cpu()  # from here to the report nothing waits for the GPU
         if int(known.sum()) > _MOST and len(users) > 1:
@@ -102,7 +94,7 @@ class GpuRound:
             return self.learn(users, ask, judges, lengths, known)
 
     def reserve(self, users: Tensor, lengths: Tensor) -> None:
-        """Make room for what the users will keep."""
+        """Make space for what the users will keep."""
 
     def learn(self, users: Tensor, ask: Tensor, judges: Tensor | None, lengths: Tensor, known: Tensor) -> Tensor:
         """The same of users whose numbers of samples are known here too. The longest are first."""
@@ -111,30 +103,29 @@ class GpuRound:
         drawn = Draws(self.devices, users[order], lengths, count, self.seed, self.round, negatives)
         epochs, least = self.shuffles
         orders = drawn.orders(epochs, int(known[known > least].sum()))
-        scores = torch.empty(ask.shape, device=self.place)
-        figures = torch.empty(5, len(users), device=self.place)
+        scores = torch.empty(ask.shape, device=self.device)
+        figures = torch.empty(5, len(users), device=self.device)
         n_items, dim = self.total.shape
-        programs = min(len(users), _RESIDENT * _processors(self.place), GPU_MEMORY // (4 * n_items * (dim + 3)))
-        asked = ask[order], None if judges is None else judges[order], scores
-        facts = Drawn(drawn.users, drawn.keys, drawn.first, drawn.lengths, drawn.samples, orders)
-        self.launch(max(1, programs), facts, *asked, figures)
+        programs = min(len(users), _RESIDENT * _processors(self.device), GPU_MEMORY // (4 * n_items * (dim + 3)))
+        asked = gpu_linear.Asked(ask[order], scores if judges is None else judges[order], scores)
+        samples = Drawn(drawn.users, drawn.keys, drawn.first, drawn.lengths, drawn.samples, orders)
+        self.launch(max(1, programs), samples, asked, judges is not None, Outcome(self.total, figures))
         self.figures.append(figures)
         return torch.empty_like(scores).index_copy_(0, order, scores)
 
-    def launch(
-        self, programs: int, drawn: Drawn, ask: Tensor, judges: Tensor | None, scores: Tensor, figures: Tensor
-    ) -> None:
-        """Run the kernel; fills in the scores and the devices' figures."""
+    def launch(self, programs: int, drawn: Drawn, asked: gpu_linear.Asked, judged: bool, outcome: Outcome) -> None:
+        """Run the kernel; fills in the scores of what is `asked`, by the weights of others if it is `judged`, and the
+        outcome."""
         raise NotImplementedError(f"{type(self).__name__}.launch")
 
-    def room(self, *shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
-        """Zeros for a kernel's bookkeeping."""
-        return torch.zeros(shape, dtype=dtype, device=self.place)
+    def zeros(self, *shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
+        """For a kernel's bookkeeping."""
+        return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def finish(self, sum_: Sum = list) -> RoundReport:
-        """The server takes the mean of the changes."""
+        """The server settles the round."""
         losses, times, held, rows, values = torch.cat(self.figures, 1).double()
-        format_, (n_items, dim) = self.link.channel.format, self.total.shape
+        format_, n_items, dim = self.link.channel.format, self.devices.n_items, self.total.shape[1]
         up, down = format_.changes(rows, values, dim, n_items), fetched(held, dim, n_items, format_)
         *loss, sent, received = torch.stack([losses.sum(), times.sum(), up.sum(), down.sum()]).tolist()
         learned = Learned(int(sent), int(received), {LOSS: torch.tensor(loss, dtype=torch.float64)})
@@ -146,11 +137,10 @@ class GpuRound:
 class LinearRound(GpuRound):
     """A round of a method with a linear score."""
 
-    def __init__(self, form: LinearScore, *facts: *Facts) -> None:
-        _, state, *_ = facts
-        self.form, self.start = form, start_of(state, form)
-        super().__init__(None if form.own else form.table, self.start, *facts)
-        self.store = state.stores[form.table] if form.own else RowStore(self.start, 0)
+    def __init__(self, form: LinearScore, inputs: RoundInputs) -> None:
+        self.form, self.start = form, start_of(inputs.state, form)
+        super().__init__(None if form.own else form.table, self.start, inputs)
+        self.store = inputs.state.stores[form.table] if form.own else RowStore(self.start, 0)
         if form.passes:
             self.shuffles = 1, 0
 
@@ -158,51 +148,49 @@ class LinearRound(GpuRound):
         if self.form.own:
             reserve(self.store, users, lengths)
 
-    def launch(
-        self, programs: int, drawn: Drawn, ask: Tensor, judges: Tensor | None, scores: Tensor, figures: Tensor
-    ) -> None:
+    def launch(self, programs: int, drawn: Drawn, asked: gpu_linear.Asked, judged: bool, outcome: Outcome) -> None:
         form, method = self.form, self.method
         n_items, dim = self.start.shape
         sharp = form.rho > 0 or form.item_rho > 0
-        linear_round[(programs,)](
-            self.start,
+        buffers = gpu_linear.Buffers(
+            tables=torch.empty(programs, n_items, dim, device=self.device),
+            marks=self.zeros(programs, n_items),
+            errors=torch.empty(programs, method.batch, device=self.device),
+            pulls=self.zeros(programs, n_items if sharp else 0, dtype=torch.float32),
+            queue=self.zeros(1),
+        )
+        plan = gpu_linear.Plan(
+            batch=method.batch,
+            epochs=method.epochs,
+            bias=float(form.bias is not None),
+            rate=form.rate,
+            item_rate=form.item_rate,
+            passes=form.passes,
+            disjoint=int(form.disjoint),
+            rho=form.rho,
+            item_rho=form.item_rho,
+            laplace=form.laplace,
+        )
+        gpu_linear.linear_round[(programs,)](
+            gpu_linear.Tables(self.start, *private(self.state, form)),
             pages(self.store),
-            *private(self.state, form),
             drawn,
-            ask,
-            scores if judges is None else judges,
-            scores,
-            self.total,
-            figures,
-            _quantiles(self.place),
-            torch.empty(programs, n_items, dim, device=self.place),
-            self.room(programs, n_items),
-            torch.empty(programs, method.batch, device=self.place),
-            self.room(programs, n_items if sharp else 0, dtype=torch.float32),
-            self.room(1),
-            Plan(
-                batch=method.batch,
-                epochs=method.epochs,
-                bias=float(form.bias is not None),
-                rate=form.rate,
-                item_rate=form.item_rate,
-                passes=form.passes,
-                disjoint=int(form.disjoint),
-                rho=form.rho,
-                item_rho=form.item_rho,
-                laplace=form.laplace,
-            ),
-            len(drawn.users),
-            n_items,
-            self.store.pages.shape[1],
-            drawn.order.shape[1],
-            ask.shape[1],
+            asked,
+            outcome,
+            _quantiles(self.device),
+            buffers,
+            plan,
+            devices=len(drawn.users),
+            n_items=n_items,
+            most_pages=self.store.pages.shape[1],
+            shuffled=drawn.order.shape[1],
+            asked=asked.items.shape[1],
             ALTERNATE=form.alternate,
             REBUILT=form.passes > 0,
             SHARP=sharp,
             NOISY=form.laplace > 0,
             OWN=form.own,
-            JUDGED=judges is not None,
+            JUDGED=judged,
             PAGE=PAGE,
             **_shape(dim, method.batch),
         )
@@ -211,84 +199,76 @@ class LinearRound(GpuRound):
 class AdditiveRound(GpuRound):
     """A round of a method with an additive score. Devices rank when it is over: `play` scores nothing."""
 
-    def __init__(self, form: AdditiveScore, *facts: *Facts) -> None:
-        _, state, *_ = facts
+    def __init__(self, form: AdditiveScore, inputs: RoundInputs) -> None:
         assert form.common is not None and form.own is not None
-        super().__init__(form.common, state.shared[form.common], *facts)
-        self.form, self.store = form, state.stores[form.own]
+        super().__init__(form.common, inputs.state.shared[form.common], inputs)
+        self.form, self.store = form, inputs.state.stores[form.own]
 
     def reserve(self, users: Tensor, lengths: Tensor) -> None:
         reserve(self.store, users, lengths)
 
-    def launch(
-        self, programs: int, drawn: Drawn, ask: Tensor, judges: Tensor | None, scores: Tensor, figures: Tensor
-    ) -> None:
+    def launch(self, programs: int, drawn: Drawn, asked: gpu_linear.Asked, judged: bool, outcome: Outcome) -> None:
         form, method, store = self.form, self.method, self.store
         n_items, dim = self.total.shape
-        additive_round[(programs,)](
-            self.state.shared[str(self.table)],
-            store.start,
+        common = self.state.shared[str(self.table)]
+        rate, item_rate, own_rate = form.rates
+        away, small = form.regularisers(self.round)
+        buffers = gpu_additive.Buffers(
+            tables=torch.empty(programs, n_items, dim, device=self.device),
+            lies=self.zeros(programs, n_items),
+            marks=self.zeros(programs, n_items),
+            copies=self.zeros(programs, n_items),
+            leads=self.zeros(programs, method.batch),
+            queue=self.zeros(1),
+        )
+        steps = gpu_additive.Steps(
+            batch=method.batch,
+            epochs=method.epochs,
+            rate=rate,
+            item_rate=item_rate,
+            own_rate=own_rate,
+            pace=form.round_decay ** (self.round - 1),
+            step_decay=form.step_decay,
+            weight_decay=form.weight_decay,
+            tolerance=form.tolerance,
+            away=away,
+            small=small,
+        )
+        gpu_additive.additive_round[(programs,)](
+            gpu_additive.Tables(common, store.start, *private(self.state, form)),
             pages(store),
-            *private(self.state, form),
             drawn,
-            self.total,
-            figures,
-            torch.empty(programs, n_items, dim, device=self.place),
-            self.room(programs, n_items),
-            self.room(programs, n_items),
-            self.room(programs, n_items),
-            self.room(programs, method.batch),
-            self.room(1),
-            Steps(
-                method.batch,
-                method.epochs,
-                *form.rates,
-                form.round_decay ** (self.round - 1),
-                form.step_decay,
-                form.weight_decay,
-                form.tolerance,
-                *form.regularisers(self.round),
-            ),
-            len(drawn.users),
-            n_items,
-            store.pages.shape[1],
-            drawn.order.shape[1],
+            outcome,
+            buffers,
+            steps,
+            devices=len(drawn.users),
+            n_items=n_items,
+            most_pages=store.pages.shape[1],
+            shuffled=drawn.order.shape[1],
             L1=not form.squared,
             PAGE=PAGE,
             **_shape(dim, method.batch),
         )
 
 
-def fused_round(
-    method: DeviceMethod, state: State, devices: Devices, seed: int, round_: int, link: Link | None = None
-) -> GpuRound:
-    """A round in which no device has played yet."""
-    link = link or Link.of(method)
-    form, settings = form_of(method, devices, link), (method, state, devices, seed, round_)
-    if isinstance(form, AdditiveScore):
-        playing: GpuRound = AdditiveRound(form, *settings)
-    else:
-        assert isinstance(form, LinearScore)
-        playing = LinearRound(form, *settings)
-    playing.link = link
-    return playing
-
-
-def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
+def linear_scores(form: LinearScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
-    form = form_of(method, devices)
-    assert isinstance(form, LinearScore | AdditiveScore)
-    if isinstance(form, AdditiveScore) or form.own:  # a store of private rows is faster asked as a whole
+    if form.own:  # a store of private rows is faster asked as a whole
         return score_global(method, state, users, items)
-    table = state.shared[form.table]
-    out = torch.empty(items.shape, device=table.device)
+    tables = gpu_linear.Tables(state.shared[form.table], *private(state, form))
+    out = torch.empty(items.shape, device=users.device)
     asked = items.shape[1]
-    shape = _shape(table.shape[1], asked)
+    shape = _shape(tables.rows.shape[1], asked)
     with torch.cuda.device_of(users):
-        linear_scores[(len(users), -(-asked // shape["TILE"]))](
-            table, *private(state, form), users, items.contiguous(), out, asked, **shape
+        gpu_linear.linear_scores[(len(users), -(-asked // shape["TILE"]))](
+            tables, users, items.contiguous(), out, asked=asked, **shape
         )
     return out
+
+
+def additive_scores(form: AdditiveScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
+    """Scores [C, K] of items [C, K] with the server's rows and each device's own."""
+    return score_global(method, state, users, items)  # a store of private rows is faster asked as a whole
 
 
 def pages(store: RowStore) -> Store:
@@ -297,14 +277,14 @@ def pages(store: RowStore) -> Store:
 
 
 def reserve(store: RowStore, users: Tensor, lengths: Tensor) -> None:
-    """Room in a store for all rows that the users, with so many samples each, will touch."""
+    """Make space in a store for all rows that the users, with these numbers of samples, will touch."""
     store.reserve(users, (store.held[users] + lengths).clamp(max=len(store.start)))
 
 
 @cache
-def _quantiles(place: torch.device) -> Tensor:
-    """Of the Laplace distribution, where the kernel is."""
-    return quantiles().to(place)
+def _quantiles(device: torch.device) -> Tensor:
+    """Of the Laplace distribution, on that device."""
+    return quantiles().to(device)
 
 
 def private(state: State, form: LinearScore | AdditiveScore) -> tuple[Tensor, Tensor]:
@@ -315,7 +295,7 @@ def private(state: State, form: LinearScore | AdditiveScore) -> tuple[Tensor, Te
 
 
 def _shape(dim: int, rows: int) -> dict[str, int]:
-    """How a program looks at `rows` rows: so many at a time, a thread for each."""
+    """How a program looks at `rows` rows: a tile at a time, a thread for each."""
     width = _power(dim)
     tile = max(16, min(_VALUES // width, _power(rows)))
     return {"DIM": dim, "WIDTH": width, "TILE": tile, "num_warps": max(1, min(8, tile // 32))}
@@ -326,6 +306,6 @@ def _power(number: int) -> int:
     return max(16, 1 << (number - 1).bit_length())
 
 
-def _processors(place: torch.device) -> int:
+def _processors(device: torch.device) -> int:
     """Multiprocessors of the GPU; one in Triton's interpreter."""
-    return torch.cuda.get_device_properties(place).multi_processor_count if place.type == "cuda" else 1
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

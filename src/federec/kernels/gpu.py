@@ -39,6 +39,24 @@ class Drawn(NamedTuple):
     """[epochs, shuffled] places of samples after shuffling, of the devices that need it."""
 
 
+class Histories(NamedTuple):
+    """What all devices learn from: `cohort.draw.Devices`."""
+
+    ptr: Any
+    train: Any
+    closed_ptr: Any
+    gaps: Any
+
+
+class Outcome(NamedTuple):
+    """Where a round puts what comes of it."""
+
+    total: Any
+    """[n_items, d] the sum of the changes of rows."""
+    figures: Any
+    """[5, devices] see `report`."""
+
+
 class Batch(NamedTuple):
     """Samples of one device that follow one another: as they were drawn, or `shuffled`."""
 
@@ -60,8 +78,7 @@ def bits(key, draw):
 
 @many
 def draw(
-    users, keys, first, owner, ptr, train, closed_ptr, gaps, samples,
-    count, n_items, negatives, halvings, BLOCK: tl.constexpr,
+    users, keys, first, owner, histories, samples, count, n_items, negatives, halvings, BLOCK: tl.constexpr
 ):  # fmt: skip
     """Each device's positives, each followed by its negatives, into `samples`: 2 * item, plus 1 for a positive."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -69,8 +86,8 @@ def draw(
     device = tl.load(owner + at, mask=real, other=0)
     user = tl.load(users + device)
     position = at - tl.load(first + device)
-    closed = tl.load(closed_ptr + user)
-    n_closed = tl.load(closed_ptr + user + 1) - closed
+    closed = tl.load(histories.closed_ptr + user)
+    n_closed = tl.load(histories.closed_ptr + user + 1) - closed
     n_open = n_items - n_closed
     stride = tl.where(n_open > 0, negatives + 1, 1)
     which = position // stride
@@ -82,10 +99,10 @@ def draw(
     for _ in range(halvings):
         middle = (low + high) >> 1
         going = low < high
-        right = going & (tl.load(gaps + closed + middle, mask=real & going, other=0) <= rank)
+        right = going & (tl.load(histories.gaps + closed + middle, mask=real & going, other=0) <= rank)
         low = tl.where(right, middle + 1, low)
         high = tl.where(going & (right == 0), middle, high)
-    positive = tl.load(train + tl.load(ptr + user) + which, mask=real, other=0)
+    positive = tl.load(histories.train + tl.load(histories.ptr + user) + which, mask=real, other=0)
     sample = tl.where(part == 0, 2 * positive + 1, 2 * (rank + low))
     tl.store(samples + at, sample.to(tl.int32), mask=real)
 

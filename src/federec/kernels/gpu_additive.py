@@ -10,6 +10,8 @@ import triton.language as tl
 from federec.kernels.gpu import Batch, cells, error_of, jit, many, of_batch, report, send, unmark, values
 from federec.kernels.gpu_pages import lies, row
 
+_FAINT = tl.constexpr(1e-3)  # a scale below which rows are multiplied by it, before it loses digits
+
 
 class Steps(NamedTuple):
     """How a device learns in the round; the same for all. `methods.forms.AdditiveScore` tells more."""
@@ -28,7 +30,31 @@ class Steps(NamedTuple):
     small: Any
 
 
-class Room(NamedTuple):
+class Tables(NamedTuple):
+    """What is read and written of a state."""
+
+    common: Any
+    """[n_items, d] shared rows c."""
+    start: Any
+    """[n_items, d] rows d that all devices began the run with."""
+    weights: Any
+    biases: Any
+    """u [N, d] and b [N] of all devices."""
+
+
+class Buffers(NamedTuple):
+    """The workspaces of all programs, one after the other."""
+
+    tables: Any
+    lies: Any
+    marks: Any
+    copies: Any
+    leads: Any
+    queue: Any
+    """[1] the number of devices that are taken."""
+
+
+class Workspace(NamedTuple):
     """Where a program keeps the device at hand."""
 
     table: Any
@@ -47,53 +73,57 @@ class Room(NamedTuple):
 
 
 @jit
-def _find(room, store, pages, had, n_items, PAGE: tl.constexpr):
+def _find(workspace, store, pages, had, n_items, PAGE: tl.constexpr):
     """Where the device's `had` rows lie."""
-    for at in range(0, n_items, room.tile.shape[0]):
-        tl.store(room.lie + at + room.tile, tl.full(room.tile.shape, -1, tl.int32), mask=at + room.tile < n_items)
+    for at in range(0, n_items, workspace.tile.shape[0]):
+        tl.store(
+            workspace.lie + at + workspace.tile,
+            tl.full(workspace.tile.shape, -1, tl.int32),
+            mask=at + workspace.tile < n_items,
+        )
     tl.debug_barrier()
-    for at in range(0, had, room.tile.shape[0]):
-        real = at + room.tile < had
-        lie = lies(pages, at + room.tile, real, PAGE)
-        tl.store(room.lie + tl.load(store.ids + lie, mask=real, other=0), lie, mask=real)
+    for at in range(0, had, workspace.tile.shape[0]):
+        real = at + workspace.tile < had
+        lie = lies(pages, at + workspace.tile, real, PAGE)
+        tl.store(workspace.lie + tl.load(store.ids + lie, mask=real, other=0), lie, mask=real)
     tl.debug_barrier()
 
 
 @jit
-def _fetch(room, drawn, common, start, store, pages, had, device, PAGE: tl.constexpr, DIM: tl.constexpr):
+def _fetch(workspace, drawn, common, start, store, pages, had, device, PAGE: tl.constexpr, DIM: tl.constexpr):
     """The common rows of the items drawn; own rows that are new begin. Returns how many the device has of each."""
     held = 0
-    for at in range(0, drawn.size, room.tile.shape[0]):
-        real, sample = of_batch(drawn, at + room.tile)
+    for at in range(0, drawn.size, workspace.tile.shape[0]):
+        real, sample = of_batch(drawn, at + workspace.tile)
         item = sample >> 1
-        fetched = real & (tl.atomic_xchg(room.mark + item, device + 1, mask=real, sem="relaxed") != device + 1)
-        place = cells(item, room.k, DIM)
-        there = values(fetched, room.k, DIM)
-        tl.store(room.table + place, tl.load(common + place, mask=there, other=0.0), mask=there)
-        new = fetched & (tl.load(room.lie + item, mask=fetched, other=0) < 0)
+        fetched = real & (tl.atomic_xchg(workspace.mark + item, device + 1, mask=real, sem="relaxed") != device + 1)
+        place = cells(item, workspace.k, DIM)
+        there = values(fetched, workspace.k, DIM)
+        tl.store(workspace.table + place, tl.load(common + place, mask=there, other=0.0), mask=there)
+        new = fetched & (tl.load(workspace.lie + item, mask=fetched, other=0) < 0)
         tl.debug_barrier()  # several threads may hold the same number: all have read before one writes
         lie = lies(pages, had + tl.cumsum(new.to(tl.int32), 0) - 1, new, PAGE)
-        tl.store(room.lie + item, lie, mask=new)
+        tl.store(workspace.lie + item, lie, mask=new)
         tl.store(store.ids + lie, item, mask=new)
-        there = values(new, room.k, DIM)
-        tl.store(row(store.rows, lie, room.k, DIM), tl.load(start + place, mask=there, other=0.0), mask=there)
+        there = values(new, workspace.k, DIM)
+        tl.store(row(store.rows, lie, workspace.k, DIM), tl.load(start + place, mask=there, other=0.0), mask=there)
         had += tl.sum(new.to(tl.int32), 0)
         held += tl.sum(fetched.to(tl.int32), 0)
     return held, had
 
 
 @jit
-def _count(room, batch):
+def _count(workspace, batch):
     """How often the batch holds each of its items, and which sample leads."""
-    for at in range(0, batch.size, room.tile.shape[0]):
-        real, sample = of_batch(batch, at + room.tile)
-        before = tl.atomic_add(room.copies + (sample >> 1), 1, mask=real, sem="relaxed")
-        tl.store(room.lead + at + room.tile, (before == 0).to(tl.int32), mask=real)
+    for at in range(0, batch.size, workspace.tile.shape[0]):
+        real, sample = of_batch(batch, at + workspace.tile)
+        before = tl.atomic_add(workspace.copies + (sample >> 1), 1, mask=real, sem="relaxed")
+        tl.store(workspace.lead + at + workspace.tile, (before == 0).to(tl.int32), mask=real)
     tl.debug_barrier()
 
 
 @jit
-def _step(room, batch, rows, w, b, scale, own_scale, new_scale, own_new_scale, speed, plan,
+def _step(workspace, batch, rows, w, b, scale, own_scale, new_scale, own_new_scale, speed, plan,
           L1: tl.constexpr, DIM: tl.constexpr):  # fmt: skip
     """One step of the rows on a batch. A common row is `scale` times the one in the table, an own row `own_scale` times
     the one in the store; after the step it is the new scales. Returns the loss, and its gradient for w and b."""
@@ -102,14 +132,14 @@ def _step(room, batch, rows, w, b, scale, own_scale, new_scale, own_new_scale, s
     loss = 0.0
     gradient = tl.zeros_like(w)
     slope = 0.0
-    for at in range(0, batch.size, room.tile.shape[0]):
-        real, sample = of_batch(batch, at + room.tile)
+    for at in range(0, batch.size, workspace.tile.shape[0]):
+        real, sample = of_batch(batch, at + workspace.tile)
         item = sample >> 1
-        lead = real & (tl.load(room.lead + at + room.tile, mask=real, other=0) > 0)
-        weight = tl.load(room.copies + item, mask=lead, other=0).to(tl.float32) / batch.size
-        there = values(lead, room.k, DIM)
-        place = room.table + cells(item, room.k, DIM)
-        own_place = row(rows, tl.load(room.lie + item, mask=lead, other=0), room.k, DIM)
+        lead = real & (tl.load(workspace.lead + at + workspace.tile, mask=real, other=0) > 0)
+        weight = tl.load(workspace.copies + item, mask=lead, other=0).to(tl.float32) / batch.size
+        there = values(lead, workspace.k, DIM)
+        place = workspace.table + cells(item, workspace.k, DIM)
+        own_place = row(rows, tl.load(workspace.lie + item, mask=lead, other=0), workspace.k, DIM)
         c = scale * tl.load(place, mask=there, other=0.0)
         d = own_scale * tl.load(own_place, mask=there, other=0.0)
         z = tl.sum((c + d) * w[None, :], 1) + b
@@ -127,78 +157,98 @@ def _step(room, batch, rows, w, b, scale, own_scale, new_scale, own_new_scale, s
         gradient += tl.sum((c + d) * e[:, None], 0)
         slope += tl.sum(e, 0)
         pulled = e[:, None] * w[None, :]
-        share = (weight / DIM)[:, None]
-        pushed = 2 * plan.away * share * apart
-        c = shrink * c - speed * plan.item_rate * (pulled + pushed + plan.small * share * slant)
+        each = (weight / DIM)[:, None]
+        pushed = 2 * plan.away * each * apart
+        c = shrink * c - speed * plan.item_rate * (pulled + pushed + plan.small * each * slant)
         d = own_shrink * d - speed * plan.own_rate * (pulled - pushed)
         tl.store(place, c / new_scale, mask=there)
         tl.store(own_place, d / own_new_scale, mask=there)
         tl.debug_barrier()
         if batch.shuffled:
-            tl.store(room.copies + item, tl.zeros_like(item), mask=lead)
+            tl.store(workspace.copies + item, tl.zeros_like(item), mask=lead)
     tl.debug_barrier()
     return loss, gradient, slope
 
 
 @jit
-def _send(room, drawn, common, rows, total, device, scale, own_scale, several, DIM: tl.constexpr):
+def _fold(workspace, drawn, rows, device, scale, own_scale, DIM: tl.constexpr):
+    """Multiply the device's rows by their scales, each once: by the sample that finds its item marked. All are marked
+    again after it."""
+    for at in range(0, drawn.size, workspace.tile.shape[0]):
+        real, sample = of_batch(drawn, at + workspace.tile)
+        item = sample >> 1
+        lead = unmark(workspace.mark, item, real, device)
+        there = values(lead, workspace.k, DIM)
+        place = workspace.table + cells(item, workspace.k, DIM)
+        own_place = row(rows, tl.load(workspace.lie + item, mask=lead, other=0), workspace.k, DIM)
+        tl.store(place, scale * tl.load(place, mask=there, other=0.0), mask=there)
+        tl.store(own_place, own_scale * tl.load(own_place, mask=there, other=0.0), mask=there)
+    tl.debug_barrier()
+    for at in range(0, drawn.size, workspace.tile.shape[0]):
+        real, sample = of_batch(drawn, at + workspace.tile)
+        tl.store(workspace.mark + (sample >> 1), tl.zeros_like(sample) + device + 1, mask=real)
+    tl.debug_barrier()
+
+
+@jit
+def _send(workspace, drawn, common, rows, total, device, scale, own_scale, several, DIM: tl.constexpr):
     """Add the changes of common rows to the total, keep own rows as they are without a scale; returns how many rows and
     values changed. The round is forgotten."""
     rows_changed = 0
     values_changed = 0
-    for at in range(0, drawn.size, room.tile.shape[0]):
-        real, sample = of_batch(drawn, at + room.tile)
+    for at in range(0, drawn.size, workspace.tile.shape[0]):
+        real, sample = of_batch(drawn, at + workspace.tile)
         item = sample >> 1
-        lead = unmark(room.mark, item, real, device)
-        there = values(lead, room.k, DIM)
-        place = cells(item, room.k, DIM)
-        change = scale * tl.load(room.table + place, mask=there, other=0.0)
+        lead = unmark(workspace.mark, item, real, device)
+        there = values(lead, workspace.k, DIM)
+        place = cells(item, workspace.k, DIM)
+        change = scale * tl.load(workspace.table + place, mask=there, other=0.0)
         change -= tl.load(common + place, mask=there, other=0.0)
         changed, of_them = send(total, place, change, there)
         rows_changed += changed
         values_changed += of_them
         if several:
-            own_place = row(rows, tl.load(room.lie + item, mask=lead, other=0), room.k, DIM)
+            own_place = row(rows, tl.load(workspace.lie + item, mask=lead, other=0), workspace.k, DIM)
             tl.store(own_place, own_scale * tl.load(own_place, mask=there, other=0.0), mask=there)
-        tl.store(room.copies + item, tl.zeros_like(item), mask=lead)
+        tl.store(workspace.copies + item, tl.zeros_like(item), mask=lead)
     return rows_changed, values_changed
 
 
 @many
 def additive_round(
-    common, start, store, weights, biases, drawn, total, figures,
-    tables, found, marks, copies, leads, queue, plan, devices, n_items, most_pages, shuffled,
+    tables, store, drawn, outcome, buffers, plan, devices, n_items, most_pages, shuffled,
     L1: tl.constexpr, PAGE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """One round of FedRAP: private weights and rows step in place, changes of common rows are added to `total` [M, d].
+    """One round of FedRAP: private weights and rows step in place, changes of common rows are added up.
 
     Rows that a batch holds several times are looked at once, by the sample that leads, with the weight of all copies;
     so no row is written twice. Weight decay acts on all rows of the device in every batch: where a batch does not hold
     them all, by one factor for all rows."""
     program = tl.program_id(0).to(tl.int64)
-    room = Room(
-        tables + program * n_items * DIM,
-        found + program * n_items,
-        marks + program * n_items,
-        copies + program * n_items,
-        leads + program * plan.batch,
+    workspace = Workspace(
+        buffers.tables + program * n_items * DIM,
+        buffers.lies + program * n_items,
+        buffers.marks + program * n_items,
+        buffers.copies + program * n_items,
+        buffers.leads + program * plan.batch,
         tl.arange(0, TILE),
         tl.arange(0, WIDTH),
     )
-    k = room.k
-    device = tl.atomic_add(queue, 1, sem="relaxed")
+    common = tables.common
+    k = workspace.k
+    device = tl.atomic_add(buffers.queue, 1, sem="relaxed")
     while device < devices:
         user = tl.load(drawn.users + device)
         first = tl.load(drawn.first + device)
         count = tl.load(drawn.counts + device)
         several = count > plan.batch
-        w = tl.load(weights + user * DIM + k, mask=k < DIM, other=0.0)
-        b = tl.load(biases + user)
+        w = tl.load(tables.weights + user * DIM + k, mask=k < DIM, other=0.0)
+        b = tl.load(tables.biases + user)
         mine = Batch(drawn.samples, drawn.order, first, count, False)
         pages = store.pages + user * most_pages
         had = tl.load(store.held + user).to(tl.int32)
-        _find(room, store, pages, had, n_items, PAGE)
-        rows_held, had = _fetch(room, mine, common, start, store, pages, had, device, PAGE, DIM)
+        _find(workspace, store, pages, had, n_items, PAGE)
+        rows_held, had = _fetch(workspace, mine, common, tables.start, store, pages, had, device, PAGE, DIM)
         tl.store(store.held + user, had)
         tl.debug_barrier()
 
@@ -216,20 +266,24 @@ def additive_round(
                 size = tl.minimum(count - begin, plan.batch)
                 batch = Batch(drawn.samples, order, first + begin, size, several)
                 if several | (epoch == 0):
-                    _count(room, batch)
+                    _count(workspace, batch)
                 new_scale = scale * (1 - speed * plan.item_rate * plan.weight_decay)
                 own_new_scale = own_scale * (1 - speed * plan.own_rate * plan.weight_decay)
                 if several == 0:  # the batch holds all rows
                     new_scale = 1.0
                     own_new_scale = 1.0
                 loss, gradient, slope = _step(
-                    room, batch, store.rows, w, b, scale, own_scale, new_scale, own_new_scale, speed, plan, L1, DIM
+                    workspace, batch, store.rows, w, b, scale, own_scale, new_scale, own_new_scale, speed, plan, L1, DIM
                 )
                 remain = 1 - speed * plan.rate * plan.weight_decay
                 w = remain * w - speed * plan.rate * gradient
                 b = remain * b - speed * plan.rate * slope
                 scale = new_scale
                 own_scale = own_new_scale
+                if (scale < _FAINT) | (own_scale < _FAINT):
+                    _fold(workspace, mine, store.rows, device, scale, own_scale, DIM)
+                    scale = 1.0
+                    own_scale = 1.0
                 speed *= plan.step_decay
                 summed += loss
                 weighed += loss * size
@@ -241,9 +295,11 @@ def additive_round(
                 epoch = plan.epochs
             last = mean
 
-        tl.store(weights + user * DIM + k, w, mask=k < DIM)
-        tl.store(biases + user, b)
-        rows, changed = _send(room, mine, common, store.rows, total, device, scale, own_scale, several, DIM)
-        report(figures, device, devices, summed, steps, rows_held, rows, changed)
+        tl.store(tables.weights + user * DIM + k, w, mask=k < DIM)
+        tl.store(tables.biases + user, b)
+        rows, changed = _send(
+            workspace, mine, common, store.rows, outcome.total, device, scale, own_scale, several, DIM
+        )
+        report(outcome.figures, device, devices, summed, steps, rows_held, rows, changed)
         tl.debug_barrier()  # the tables are the next device's
-        device = tl.atomic_add(queue, 1, sem="relaxed")
+        device = tl.atomic_add(buffers.queue, 1, sem="relaxed")
