@@ -46,7 +46,7 @@ def combinations(methods: list[str], plugins: list[str]) -> Iterator[tuple[str, 
 def play(config: RunConfig, rounds: int) -> tuple[str, list[float]]:
     """The engine of a run, and the CPU seconds of its first rounds."""
     torch.set_num_threads(1)
-    worker, spent = make_trainer(config, leave_one_out(config.load(), config.seed), "cpu"), []
+    worker, spent = make_trainer(config, config.build(), leave_one_out(config.load(), config.seed), "cpu"), []
     for round_ in range(1, min(rounds, config.rounds or rounds) + 1):
         began = time.process_time()
         worker.play(round_)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 
 import click
 import typer
@@ -54,6 +55,7 @@ def run() -> None:
     """The `federec` command: what the user can mend is one line and exit code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an id that the terminal's encoding lacks is no reason to stop
+    warnings.formatwarning = _one_line
     try:
         sys.exit(app(standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
@@ -88,6 +90,10 @@ def run() -> None:
 
 
 _NO_MEMORY = "not enough memory; use fewer users, a smaller dim, or a larger machine"
+
+
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    return f"warning: {message}\n"
 
 
 def _refuse(text: str) -> int:

@@ -80,9 +80,9 @@ def trainer(
     return CentralTrainer(method, split, protocol, seed, place, evaluate_users)
 
 
-def make_trainer(config: RunConfig, split: Split, place: str, group: Group = ALONE) -> Trainer:
-    """The trainer that a configuration asks for."""
-    method, rules = config.build(), protocol(config.protocol)
+def make_trainer(config: RunConfig, method: Method, split: Split, place: str, group: Group = ALONE) -> Trainer:
+    """The trainer of the method that a configuration asks for."""
+    rules = protocol(config.protocol)
     share = config.participation or method.default_participation
     # Compiling a kernel takes some ten seconds, once: a short run is over before that.
     passes = method.epochs if isinstance(method, DeviceMethod) else 1
