@@ -2,14 +2,12 @@
 
 from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 
+from federec.checks import comparing
 from federec.cohort.layers import Param, dot, item_rows, mlp, mlp_params
-from federec.data.interactions import Interactions
-from federec.data.split import leave_one_out
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
@@ -19,34 +17,14 @@ settings.register_profile("calm", deadline=None, derandomize=True)
 settings.load_profile("calm")
 
 
-def _split(histories, n_items):
-    """Leave-one-out of histories given oldest first: the last item is the test, the one before it validation."""
-    lengths = [len(history) for history in histories]
-    data = Interactions(
-        name="small",
-        users=np.repeat(np.arange(len(histories)), lengths).astype(np.int32),
-        items=np.concatenate(histories).astype(np.int32),
-        user_ids=np.arange(len(histories)),
-        item_ids=np.arange(n_items),
-        times=np.concatenate([np.arange(n) for n in lengths]).astype(np.float64),
-    )
-    return leave_one_out(data)
-
-
-def _random_split(users=12, items=40, least=3, most=20, seed=0):
-    """Users with `least` to `most` random distinct items."""
-    rng = np.random.default_rng(seed)
-    return _split([rng.permutation(items)[: rng.integers(least, most + 1)] for _ in range(users)], items)
-
-
 @pytest.fixture(scope="session")
 def split_of():
-    return _split
+    return comparing.split_of
 
 
 @pytest.fixture(scope="session")
 def random_split():
-    return _random_split
+    return comparing.random_split
 
 
 class Everything(DeviceMethod):

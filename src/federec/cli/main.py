@@ -10,7 +10,20 @@ import warnings
 import click
 import typer
 
-from federec.cli import compare, data, device, doctor, federation, methods, recommend, reproduce, train, tune
+from federec.cli import (
+    check,
+    compare,
+    data,
+    device,
+    doctor,
+    federation,
+    methods,
+    new,
+    recommend,
+    reproduce,
+    train,
+    tune,
+)
 from federec.errors import UserError
 
 typer.core.HAS_RICH = False  # plain help is quicker; besides, typer shows rich's escapes where rich does not print
@@ -26,6 +39,8 @@ app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("recommend")(recommend.recommend)
 app.command("methods")(methods.methods)
+app.command("check")(check.check)
+app.add_typer(new.app, name="new")
 app.command("reproduce")(reproduce.reproduce)
 app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")

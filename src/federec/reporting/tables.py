@@ -243,3 +243,11 @@ def check_table(checks: Iterable[tuple[str, str, str]]) -> None:
     for check in checks:
         table.add_row(*check)
     _print(table)
+
+
+def verdicts_table(verdicts: Iterable[tuple[str, str, str]]) -> None:
+    """Properties of a method: what was checked, whether it holds, what was seen."""
+    table = _table("check", "", "seen")
+    for verdict in verdicts:
+        table.add_row(*verdict)
+    _print(table)
