@@ -28,12 +28,15 @@ def start(device_method, devices):
         rounds.chunk_sizes,
         rounds.absent_devices,
         rounds.repetition,
-        rounds.declared_only,
         rounds.private_state,
     ],
 )
 def test_what_holds_for_a_round_of_every_method(holds, device_method, devices, start):
     assert holds(device_method, devices, start)
+
+
+def test_only_what_a_method_declares_leaves_a_device(device_method, devices):
+    assert rounds.declared_only(device_method, devices)
 
 
 def test_cohorts_hold_what_was_drawn_and_fetched(devices, small):

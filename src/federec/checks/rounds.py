@@ -121,14 +121,14 @@ def repetition(method: DeviceMethod, devices: Devices, start: State) -> str:
     return "twice the same to the last bit"
 
 
-def declared_only(method: DeviceMethod, devices: Devices, start: State) -> str:
+def declared_only(method: DeviceMethod, devices: Devices) -> str:
     """Only what `sends` declares leaves a device, in the declared shapes; which items a device touched leaves it only
     with rows of items."""
     sends, private = method.sends(), method.private()
     both = sorted({*sends, *method.shared()} & {*private})
     must(not both, f"'{', '.join(both)}' is private and shared or sent at the same time")
     must(tuple(field.name for field in fields(Update)) == FIELDS, "an update has other fields than are known here")
-    n_items = devices.n_items
+    n_items, start = devices.n_items, State.start(method, devices.n_items, len(devices), SEED)
     tables = {name for name, param in sends.items() if param.rows}
     everyone = torch.arange(len(devices))
     played = (cohort for round_ in (1, 2) for cohort in cohorts(method, start, devices, everyone, SEED, round_))

@@ -157,22 +157,20 @@ def _in_batches(method: DeviceMethod) -> DeviceMethod:
 def _device_checks(method: DeviceMethod) -> list[Check]:
     method = _in_batches(method)
 
-    def check(property_: Callable[..., str], few_items: bool, **given: float) -> Callable[[], str]:
-        def run() -> str:
-            devices = Devices.of(uneven_split(few_items), close_held_out=few_items)
-            return property_(method, devices, started(method, devices), **given)
+    few, many = (Devices.of(uneven_split(few_items), close_held_out=few_items) for few_items in (True, False))
 
-        return run
+    def check(property_: Callable[..., str], devices: Devices, **given: float) -> Callable[[], str]:
+        return lambda: property_(method, devices, started(method, devices), **given)
 
     close = {"tolerance": TOLERANCE}
     return [
-        Check("a cohort of N is N cohorts of one", check(cohort_of_many, True, **close)),
-        Check("the same with many items", check(cohort_of_many, False, **close)),
-        Check("chunk sizes do not matter", check(chunk_sizes, True, **close)),
-        Check("only what is declared is sent", check(declared_only, True)),
-        Check("private parameters stay private", check(private_state, True, **close)),
-        Check("absent devices stay as they are", check(absent_devices, True)),
-        Check("a round can be repeated", check(repetition, True)),
+        Check("a cohort of N is N cohorts of one", check(cohort_of_many, few, **close)),
+        Check("the same with many items", check(cohort_of_many, many, **close)),
+        Check("chunk sizes do not matter", check(chunk_sizes, few, **close)),
+        Check("only what is declared is sent", partial(declared_only, method, few)),
+        Check("private parameters stay private", check(private_state, few, **close)),
+        Check("absent devices stay as they are", check(absent_devices, few)),
+        Check("a round can be repeated", check(repetition, few)),
         Check("both engines agree", partial(_engines, method)),
     ]
 
