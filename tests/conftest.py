@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 from torch import Tensor
 
+from federec.checks import comparing
 from federec.cohort.cohort import Step
 from federec.cohort.layers import Param, Params, dot, item_rows, mlp, mlp_params
-from federec.data.interactions import Interactions
-from federec.data.split import Split, leave_one_out
+from federec.data.split import Split
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
@@ -44,34 +43,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.thorough)
 
 
-def _split(histories: Sequence[Any], n_items: int) -> Split:
-    """Leave-one-out of histories given oldest first: the last item is the test, the one before it validation."""
-    lengths = [len(history) for history in histories]
-    data = Interactions(
-        name="small",
-        users=np.repeat(np.arange(len(histories)), lengths).astype(np.int32),
-        items=np.concatenate(histories).astype(np.int32),
-        user_ids=np.arange(len(histories)),
-        item_ids=np.arange(n_items),
-        times=np.concatenate([np.arange(n) for n in lengths]).astype(np.float64),
-    )
-    return leave_one_out(data)
-
-
-def _random_split(users: int = 12, items: int = 40, least: int = 3, most: int = 20, seed: int = 0) -> Split:
-    """Users with `least` to `most` random distinct items."""
-    rng = np.random.default_rng(seed)
-    return _split([rng.permutation(items)[: rng.integers(least, most + 1)] for _ in range(users)], items)
-
-
 @pytest.fixture(scope="session")
 def split_of() -> Callable[..., Split]:
-    return _split
+    return comparing.split_of
 
 
 @pytest.fixture(scope="session")
 def random_split() -> Callable[..., Split]:
-    return _random_split
+    return comparing.random_split
 
 
 class Everything(DeviceMethod):

@@ -1,6 +1,6 @@
-"""Imports point one way: cli -> reproduction -> runtimes -> network -> runs -> reporting -> federation -> plugins ->
-methods -> mathematics, stages, aggregators -> cohort -> data, federation -> kernels, and evaluation -> data. Errors,
-files, settings and streams may be used by all."""
+"""Imports point one way: cli -> checks -> reproduction -> runtimes -> network -> runs -> reporting -> federation ->
+plugins -> methods -> mathematics, stages, aggregators -> cohort -> data, federation -> kernels, and evaluation -> data.
+Errors, files, settings and streams may be used by all."""
 
 import ast
 from pathlib import Path
@@ -23,6 +23,7 @@ for package in (
     "network",
     "runtimes",
     "reproduction",
+    "checks",
     "cli",
 ):  # what is above is open to them
     BELOW[package] = {*BELOW}

@@ -7,7 +7,8 @@
     run.test["sampled"]["hr@10"]
     run.recommend(user=42, k=10)
 
-The command line is `federec --help`.
+Methods of your own derive from `fr.DeviceMethod`, plug-ins from `fr.Plugin`: `federec new method mine` writes a file
+to start from. The command line is `federec --help`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from federec.cohort.cohort import Cohort as Cohort
+    from federec.cohort.cohort import Step as Step
+    from federec.cohort.layers import Param as Param
+    from federec.cohort.layers import dot as dot
+    from federec.cohort.layers import item_rows as item_rows
+    from federec.cohort.layers import mlp as mlp
+    from federec.cohort.layers import mlp_params as mlp_params
     from federec.data.interactions import Interactions as Interactions
     from federec.data.sets import load as load
     from federec.errors import UserError as UserError
+    from federec.methods.base import DeviceMethod as DeviceMethod
+    from federec.methods.central import CentralMethod as CentralMethod
     from federec.methods.ease import EASE as EASE
     from federec.methods.fcf import FCF as FCF
     from federec.methods.fedals import FedALS as FedALS
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
     from federec.methods.negative_count import NegativeCount as NegativeCount
     from federec.methods.pfedrec import PFedRec as PFedRec
     from federec.methods.popularity import Popularity as Popularity
+    from federec.plugins.base import Plugin as Plugin
     from federec.runtimes.local import resume as resume
     from federec.runtimes.local import train as train
     from federec.runtimes.run import Run as Run
@@ -46,6 +57,16 @@ __version__ = "0.2.0"
 
 # Where each name lives. Loaded when first asked for, so that `import federec` does not wait for torch.
 _HOMES = {
+    "Cohort": "cohort.cohort",
+    "Step": "cohort.cohort",
+    "Param": "cohort.layers",
+    "dot": "cohort.layers",
+    "item_rows": "cohort.layers",
+    "mlp": "cohort.layers",
+    "mlp_params": "cohort.layers",
+    "DeviceMethod": "methods.base",
+    "CentralMethod": "methods.central",
+    "Plugin": "plugins.base",
     "Interactions": "data.interactions",
     "load": "data.sets",
     "UserError": "errors",

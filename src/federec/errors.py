@@ -16,9 +16,9 @@ class UserError(Exception):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` - did you mean 'x'?` with the most similar known word, or ` (known: a, b, c)` if none is similar."""
-    known = sorted(known)
-    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
-    return f" - did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"
+    words = {each.lower(): each for each in sorted(known)}
+    near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
+    return f" - did you mean '{words[near[0]]}'?" if near else f" (known: {', '.join(words.values())})"
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:

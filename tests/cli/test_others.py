@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 
 import pytest
 import torch
 
+from federec.methods import references
 from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS
 
@@ -71,6 +73,13 @@ def test_methods(federec, refused):
     assert "did you mean 'pfedrec'?" in refused("methods", "pfedrek")
 
 
+def test_methods_of_installed_packages_are_listed_without_importing_them(federec, monkeypatch):
+    point = EntryPoint("theirs", "nopackage.module:Theirs", "federec.methods")
+    monkeypatch.setattr(references, "entry_points", lambda group: [point] if group == point.group else [])
+    said = federec("methods")
+    assert said.code == 0 and "from an installed package: nopackage.module:Theirs" in said.out
+
+
 @pytest.mark.parametrize("place", [None, "/nowhere"])
 def test_without_data_folders(federec, refused, tmp_path, monkeypatch, place):
     monkeypatch.delenv("FEDEREC_DATA", raising=False)
@@ -120,7 +129,17 @@ def test_generated_data_is_described_and_trained_on(federec, refused, tmp_path):
 
 
 def test_help_and_version(federec):
-    for words in ((), ("train",), ("compare",), ("recommend",), ("methods",), ("data",), ("doctor",)):
+    for words in (
+        (),
+        ("check",),
+        ("new", "method"),
+        ("train",),
+        ("compare",),
+        ("recommend",),
+        ("methods",),
+        ("data",),
+        ("doctor",),
+    ):
         said = federec(*words, "--help")
         assert said.code == 0
         assert "Usage" in said.out

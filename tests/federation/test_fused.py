@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 import torch
 
+from federec.checks.engines import engines_agree
 from federec.cohort.draw import Devices
 from federec.evaluation.protocols import protocol
-from federec.federation.engine import fused_round, fused_scores, neighbours
+from federec.federation.engine import fused_round, neighbours
 from federec.federation.round import play
-from federec.federation.scoring import Neighbour, score_global, score_own
+from federec.federation.scoring import Neighbour, score_own
 from federec.federation.state import State
 from federec.methods.fedrap import FedRAP
 from federec.plugins.registry import build
@@ -54,17 +55,9 @@ def close(actual, expected, tolerance):
 def test_the_kernel_plays_the_same_round(small, devices, name, plugins, users, rounds, tolerance):
     method = small(name, plugins)
     users = torch.arange(len(devices)) if users is None else torch.tensor(users)
-    stacked, fused, slow, quick, own, scores = both(method, devices, rounds, users)
-    for part in ("shared", "private"):
-        for key, value in getattr(stacked, part).items():
-            close(getattr(fused, part)[key], value, tolerance)
-    if stacked.shared:  # who keeps its rows ranks with them after the round
-        close(scores, own, tolerance)
-    assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
-    assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
-    assert quick.notes.get("mixing weight", 1) == pytest.approx(slow.notes.get("mixing weight", 1), rel=tolerance)
-    ask = torch.arange(devices.n_items).expand(len(users), -1)
-    close(fused_scores(method, fused, devices, users, ask), score_global(method, stacked, users, ask), tolerance)
+    own = bool(method.shared())  # who keeps its rows ranks with them after the round
+    assert method.fused_form(devices.n_items) is not None
+    engines_agree(method, devices, users, range(1, rounds + 1), tolerance, own)
 
 
 @pytest.mark.parametrize(
@@ -201,27 +194,9 @@ BLENDED = [
 )
 def test_the_additive_kernel_plays_the_same_round(devices, settings, plugins, users, rounds, tolerance):
     method = build("fedrap", plugins, QUIET | settings)
-    everyone, items = torch.arange(len(devices)), torch.arange(devices.n_items)
-    users = everyone if users is None else torch.tensor(users)
-    stacked, fused = (State.start(method, devices.n_items, len(devices), 1) for _ in range(2))
-    for round_ in range(4, 4 + rounds):
-        slow = play(method, stacked, devices, users, 7, round_)
-        playing = fused_round(method, fused, devices, 7, round_)
-        for part in users.split(4):
-            playing.play(part, part.new_zeros(len(part), 0))
-        quick = playing.finish()
-        assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
-        assert quick.notes.get("mixing weight", 1) == pytest.approx(slow.notes.get("mixing weight", 1), rel=tolerance)
-    assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
-    for part in ("shared", "private"):
-        for key, value in getattr(stacked, part).items():
-            close(getattr(fused, part)[key], value, tolerance)
-    for key, store in stacked.stores.items():
-        assert torch.equal(fused.stores[key].held, store.held)
-        everything = everyone, everyone[:, None], items
-        close(fused.stores[key].take(*everything), store.take(*everything), tolerance)
-    ask = items.expand(len(devices), -1)
-    close(fused_scores(method, fused, devices, everyone, ask), score_global(method, stacked, everyone, ask), tolerance)
+    assert method.fused_form(devices.n_items) is not None
+    users = None if users is None else torch.tensor(users)
+    engines_agree(method, devices, users, range(4, 4 + rounds), tolerance)
 
 
 def test_an_item_may_be_drawn_a_thousand_times(split_of):

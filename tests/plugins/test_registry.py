@@ -3,7 +3,12 @@ import pytest
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod
 from federec.methods.fedmf import FedMF
-from federec.plugins.registry import PLUGINS, build, plugin_class
+from federec.methods.pfedrec import PFedRec
+from federec.plugins.base import parts
+from federec.plugins.dualper import DualPer
+from federec.plugins.recency import Recency
+from federec.plugins.registry import PLUGINS, build, plugin_class, references, with_plugins
+from federec.plugins.sam import SAM
 
 
 def test_build_lays_plugins_over_a_method():
@@ -59,3 +64,19 @@ def test_every_plugin_fits_a_device_method_or_says_that_it_does_not(name, device
 @pytest.mark.parametrize("name", PLUGINS)
 def test_every_plugin_fits_pfedrec(name):
     assert build("pfedrec", [name]).plugins == (name,)
+
+
+def test_a_method_knows_what_it_is_made_of():
+    method = build("pfedrec", ["dualper", "sam"], {"dim": 5})
+    assert parts(type(method)) == (PFedRec, (DualPer, SAM)) and parts(PFedRec) == (PFedRec, ())
+    assert references(method) == ("pfedrec", ("dualper", "sam"))
+    more = with_plugins(method, [Recency])
+    assert more.plugins == ("dualper", "sam", "recency") and (more.dim, more.name) == (5, "pfedrec")
+
+
+class ByHand(DualPer, FedMF):
+    """A class of its own, not one that `plug` made."""
+
+
+def test_a_mix_in_by_hand_is_a_class_of_its_own():
+    assert parts(ByHand) == (ByHand, ()) and ByHand.name == "by-hand"

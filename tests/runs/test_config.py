@@ -1,10 +1,16 @@
+import hashlib
+import sys
+from typing import Any
+
 import pytest
 import yaml
 
 from federec.data.interactions import Interactions
 from federec.errors import UserError
+from federec.methods.fedmf import FedMF
 from federec.methods.pfedrec import PFedRec
-from federec.methods.registry import METHODS
+from federec.methods.registry import METHODS, method_class
+from federec.plugins.registry import plugin_class, with_plugins
 from federec.runs.config import RunConfig
 
 
@@ -91,3 +97,79 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_the_text_is_plain_yaml():
     assert yaml.safe_load(RunConfig.checked(plugins=["dualper"], method="fedmf").text())["plugins"] == ["dualper"]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A file with a method and a plug-in."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = tmp_path / f"{tmp_path.name}.py".replace("-", "_")
+    path.write_text("import federec as fr\nclass Mine(fr.FedMF):\n    pass\nclass Twist(fr.Plugin):\n    pass\n")
+    return path
+
+
+def test_references_are_kept_with_the_content_of_their_files(mine, monkeypatch, tmp_path):
+    monkeypatch.chdir(mine.parent)
+    config = RunConfig.checked(method=f"{mine.name}:Mine", plugins=("dualper", f"{mine.name}:Twist"))
+    sha256 = hashlib.sha256(mine.read_bytes()).hexdigest()
+    assert config.method == f"{mine}:Mine" and config.plugins == ("dualper", f"{mine}:Twist")
+    assert config.sources == {f"{mine}:Mine": sha256, f"{mine}:Twist": sha256}
+    method = config.build()
+    assert (method.name, method.plugins) == ("mine", ("dualper", "twist"))
+    path = tmp_path / "config.yaml"
+    path.write_text(config.text())
+    assert RunConfig.read(path) == config and config.changed(method) == []
+    mine.write_text(mine.read_text() + "# changed\n")
+    read = RunConfig.read(path)
+    assert read == config  # what it was configured with, not what the file is now
+    assert read.changed(read.build()) == [mine, mine]
+
+
+def test_the_object_itself_is_configured(mine, random_split):
+    class_, twist = method_class(f"{mine}:Mine"), plugin_class(f"{mine}:Twist")
+    method = with_plugins(class_(dim=5), [twist, "dualper"])
+    config = RunConfig.of(method, random_split().data)
+    assert (config.method, config.plugins) == (f"{mine}:Mine", (f"{mine}:Twist", "dualper"))
+    assert config.settings["dim"] == 5 and config.build() is not method
+
+
+def test_an_old_configuration_has_no_sources(tmp_path):
+    path = tmp_path / "config.yaml"
+    values = yaml.safe_load(RunConfig.checked(method="fedmf").text())
+    del values["sources"]
+    path.write_text(yaml.safe_dump(values))
+    assert RunConfig.read(path).sources == {}
+
+
+def test_another_method_than_the_run_s_is_refused():
+    values = RunConfig.checked(method="fedmf", settings={"dim": 4}).model_dump(mode="json")
+    assert RunConfig.checked(FedMF(dim=4), **values).settings["dim"] == 4
+    with pytest.raises(UserError, match="the run is of fedmf, not of the given pfedrec"):
+        RunConfig.checked(PFedRec(dim=4), **values)
+    with pytest.raises(UserError, match="the given 'fedmf' has other settings than the run"):
+        RunConfig.checked(FedMF(dim=5), **values)
+
+
+def test_settings_that_no_file_can_hold_are_refused(random_split):
+    class Odd(FedMF):
+        thing: Any = object()
+
+    with pytest.raises(UserError, match="the settings of 'odd' cannot be written to a file") as caught:
+        RunConfig.of(Odd(), random_split().data)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_s_configuration_names_only_what_the_device_trusts(mine, monkeypatch):
+    sha256 = hashlib.sha256(mine.read_bytes()).hexdigest()
+    theirs = {"method": "/server/m.py:Mine", "plugins": ["/server/m.py:Twist", "dualper"], "rounds": 3}
+    theirs["sources"] = {"/server/m.py:Mine": sha256, "/server/m.py:Twist": sha256}
+    with pytest.raises(UserError, match="this device does not run the method 'Mine'"):
+        RunConfig.from_server(**theirs)
+    monkeypatch.setenv("FEDEREC_METHODS", f"{mine}:Mine,{mine}:Twist")
+    config = RunConfig.from_server(**theirs)
+    assert (config.method, config.plugins) == (f"{mine}:Mine", (f"{mine}:Twist", "dualper"))
+    assert config.sources == {f"{mine}:Mine": sha256, f"{mine}:Twist": sha256} and config.rounds == 3
+    assert config.build().plugins == ("twist", "dualper")
+    assert RunConfig.from_server(method="fedmf").method == "fedmf"
+    with pytest.raises(UserError, match="this device does not run the plug-in 'Twist'"):
+        RunConfig.from_server(**theirs | {"sources": {"/server/m.py:Mine": sha256}})

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import federec as fr
+from federec.checks.runs import outcome, resumed
 from federec.plugins.registry import build
 from federec.runs import folder as folders
 from federec.runs.best import Best
@@ -34,30 +35,18 @@ RUNS = {
 }
 
 
+def method_of(name):
+    return build(name.removesuffix("-some").removesuffix("-fused"), (), RUNS[name][0])
+
+
+def engine_of(name):
+    return "fused" if name.endswith("-fused") else "torch" if name[:2] in ("pf", "fe") else "auto"
+
+
 def start(name, data, out, on_round=None):
-    settings, rounds, participation = RUNS[name]
-    method = build(name.removesuffix("-some").removesuffix("-fused"), (), settings)
-    engine = "fused" if name.endswith("-fused") else "torch" if name[:2] in ("pf", "fe") else "auto"
-    given = {"rounds": rounds, "participation": participation, "engine": engine, "seed": 3}
-    return fr.train(method, data, **given, out=out, on_round=on_round)
-
-
-def strict(text):
-    def refuse(word):
-        raise AssertionError(f"{word} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
-def outcome(path):
-    """All that must be the same, however often a run was interrupted."""
-    lines = [strict(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
-    result = strict((path / "result.json").read_text())
-    for record in (*lines, result):
-        record.pop("seconds")
-    result.pop("peak_rss_mb")
-    files = {file.name: file.read_bytes() for file in (path / "model").iterdir()}
-    return lines, result, files, sorted(file.name for file in path.iterdir())
+    _, rounds, participation = RUNS[name]
+    given = {"rounds": rounds, "participation": participation, "engine": engine_of(name), "seed": 3}
+    return fr.train(method_of(name), data, **given, out=out, on_round=on_round)
 
 
 @pytest.fixture(autouse=True)
@@ -154,19 +143,9 @@ def test_a_seed_decides_everything(tmp_path, data, whole):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_resumed_after_every_round(tmp_path, data, whole, name):
-    def stop(line, rounds):
-        raise KeyboardInterrupt
-
-    path = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        start(name, data, path, on_round=stop)
-    for _ in range(RUNS[name][1] - 1):
-        assert not (path / "result.json").exists()
-        with pytest.raises(KeyboardInterrupt):
-            fr.resume(path, data, on_round=stop)
-    fr.resume(path, data)
-    assert outcome(path) == whole(name)
+def test_resumed_after_every_round(tmp_path, data, name):
+    _, rounds, participation = RUNS[name]
+    assert resumed(method_of(name), data, tmp_path, rounds, participation, engine_of(name))
 
 
 class Killed(BaseException):

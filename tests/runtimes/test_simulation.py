@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from federec.checks.runs import reviews_repeat, scores_are_each_users_own
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.errors import UserError
@@ -20,42 +21,37 @@ def split(random_split):
     return random_split(users=30, items=150, least=2, most=25)
 
 
-def agree(worker):
-    """Play, then look again at each round: the sampled metrics are the same to the last digit."""
-    history = []
-    for round_ in ROUNDS:
-        played = worker.play(round_)
-        history.append((round_, played.model.copy(), played))
-    for round_, model, played in reversed(history):
-        review = worker.review(model, round_)
-        for seen, recorded in ((review.valid, played.valid), (review.test, played.test)):
-            assert set(recorded) == {"sampled", "sampled_light"}
-            assert {name: seen[name] for name in recorded} == recorded
-            assert set(seen) == {"sampled", "sampled_light", "full", "full_light"}
-        yield review, played
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(("rules", "participation"), [("clean", 1.0), ("paper", 0.3)])
 def test_a_review_repeats_what_was_measured_in_the_round(device_method, split, rules, participation):
-    worker = trainer(device_method, split, protocol(rules), 1, participation)
-    for review, _ in agree(worker):
-        if device_method.view == "own":
-            assert set(review.views) == {"own", "global", "random"}
-            assert review.views["own"] == review.test["sampled"]
-        else:
-            assert review.views == {}
+    assert reviews_repeat(device_method, split, rules, participation)
+
+
+def test_a_review_has_a_view_for_rows_tuned_in_the_round(device_method, split):
+    worker = trainer(device_method, split, protocol("clean"), 1)
+    review = worker.review(worker.play(1).model, 1)
+    kinds = {"sampled", "sampled_light", "full", "full_light"}
+    assert review.valid.keys() == review.test.keys() == kinds
+    if device_method.view == "own":
+        assert set(review.views) == {"own", "global", "random"}
+        assert review.views["own"] == review.test["sampled"]
+    else:
+        assert review.views == {}
 
 
 @pytest.mark.parametrize("name", [name for name, m in METHODS.items() if not issubclass(m, DeviceMethod)])
-def test_a_review_of_a_centralised_method_repeats_too(name, split):
-    worker = trainer(METHODS[name](), split, protocol("clean"), 1)
-    assert all(played.up_bytes is None and review.views == {} for review, played in agree(worker))
+def test_what_holds_for_a_centralised_method(name, split):
+    method = METHODS[name]()
+    assert reviews_repeat(method, split, "clean")
+    assert scores_are_each_users_own(method, split)
+    worker = trainer(method, split, protocol("clean"), 1)
+    played = worker.play(1)
+    assert played.up_bytes is None and worker.review(played.model, 1).views == {}
 
 
 def test_the_views_are_measured_apart(small, split):
     worker = trainer(small("pfedrec"), split, protocol("paper"), 1)
-    views = [review.views for review, _ in agree(worker)]
+    views = [worker.review(worker.play(round_).model, round_).views for round_ in ROUNDS]
     assert any(view["own"] != view["global"] for view in views)
     assert any(view["own"] != view["random"] for view in views)
 

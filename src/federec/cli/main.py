@@ -6,11 +6,25 @@ import io
 import os
 import re
 import sys
+import warnings
 
 import click
 import typer
 
-from federec.cli import compare, data, device, doctor, federation, methods, recommend, reproduce, train, tune
+from federec.cli import (
+    check,
+    compare,
+    data,
+    device,
+    doctor,
+    federation,
+    methods,
+    new,
+    recommend,
+    reproduce,
+    train,
+    tune,
+)
 from federec.errors import UserError
 
 typer.core.HAS_RICH = False  # plain help is quicker, and typer's rich help shows escapes such as \[ to the reader
@@ -26,6 +40,8 @@ app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("recommend")(recommend.recommend)
 app.command("methods")(methods.methods)
+app.command("check")(check.check)
+app.add_typer(new.app, name="new")
 app.command("reproduce")(reproduce.reproduce)
 app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")
@@ -55,6 +71,7 @@ def run() -> None:
     """The `federec` command. A mistake that the user can correct is reported in one line, with exit code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # print `?` for what the terminal cannot show
+    warnings.formatwarning = _one_line
     try:
         sys.exit(app(standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
@@ -100,6 +117,10 @@ def _allocation_failed(error: Exception) -> bool:
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError | TypeError) and bool(_ALLOCATION_FAILED.search(str(error)))
+
+
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    return f"warning: {message}\n"
 
 
 def _refuse(text: str) -> int:

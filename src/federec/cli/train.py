@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -25,19 +26,25 @@ _LONG_RANKING = 1e10
 
 
 def train(
-    method: str | None = Argument(None, help="Name of a method; see `federec methods`. [default: pfedrec]"),
+    method: str | None = Argument(
+        None,
+        help="Name of a method; see `federec methods`. Or a class of your own: path/to/mine.py:Mine or "
+        "package.module:Mine. [default: pfedrec]",
+    ),
     data: str | None = Option(None, help="A named set, a file, or a generated folder. [default: tastes]"),
     protocol: str | None = Option(None, help="How negatives are drawn: clean or paper. [default: clean]"),
     rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
-    seed: int | None = Option(None, help="Of every random number. [default: 0]"),
+    seed: int | None = Option(None, help="Seed of all random numbers. [default: 0]"),
     out: Path | None = Option(None, readable=False, help="Folder of the run. [default: a new one under runs/]"),
-    with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
+    with_: list[str] | None = Option(
+        None, "--with", help="Put a plug-in on the method: a name or path/to/mine.py:Mine; may be repeated."
+    ),
     preset: str | None = Option(None, help="Settings found for a data set; see `federec methods NAME`."),
     set_: list[str] | None = Option(
         None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
     ),
-    participation: float | None = Option(None, help="Share of devices in a round. [default: the method's own]"),
-    evaluate_users: int | None = Option(None, help="Evaluate so many users, drawn at random. [default: all]"),
+    participation: float | None = Option(None, help="Fraction of the devices in a round. [default: the method's own]"),
+    evaluate_users: int | None = Option(None, help="Evaluate this many users, drawn at random. [default: all]"),
     device: str | None = Option(None, help="cpu or cuda. [default: cpu]"),
     engine: str | None = Option(None, help="torch, or fused kernels where the method has them. [default: auto]"),
     columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid,timestamp=3."),
@@ -101,10 +108,12 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
 def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> RunConfig:
     """The configuration file, if any, with the preset and the given options over it."""
     from federec.methods import presets
+    from federec.methods.references import absolute
     from federec.runs.config import RunConfig
 
     base = (RunConfig() if config is None else RunConfig.read(config)).model_dump(mode="json")
-    if given.get("method", base["method"]) != base["method"]:
+    del base["sources"]  # of the run to repeat; this one is of the files as they are now
+    if absolute(given.get("method", base["method"])) != base["method"]:
         base |= {"plugins": (), "settings": {}, "rounds": None, "participation": None}
     if given.get("data", base["data"]) != base["data"]:
         base |= {"columns": {}, "min_interactions": None, "k_core": None}
@@ -166,8 +175,9 @@ def _watch(job: Callable[[OnRound], Run], folder: RunFolder, quiet: bool, group:
 
 def name_of(config: RunConfig) -> str:
     """METHOD-DATA-PROTOCOL-SEED."""
-    data = Path(config.data).name.split(".")[0]
-    return "-".join(["+".join([config.method, *config.plugins]), data, config.protocol, f"s{config.seed}"])
+    method, data = config.build(), Path(config.data).name.split(".")[0]
+    name = re.sub(r"[^\w.+-]+", "-", "+".join([method.name, *method.plugins]))
+    return "-".join([name, data, config.protocol, f"s{config.seed}"])
 
 
 def free_folder(config: RunConfig) -> Path:

@@ -68,7 +68,8 @@ class Devices:
 
     def keys(self, seed: int, round_: int, users: Tensor) -> Tensor:
         """Keys of the users' random streams in a round."""
-        return streams.keys(seed, round_, self.numbered(users))
+        keys: Tensor = streams.keys(seed, round_, self.numbered(users))
+        return keys
 
     def history(self, users: Tensor) -> History:
         """The users' training interactions."""

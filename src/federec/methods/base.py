@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -29,6 +30,7 @@ class Method(Settings):
     is."""
 
     name: ClassVar[str]
+    """What it is called in tables and folders. By default made of the name of the class: LocalOnly is `local-only`."""
     paper: ClassVar[str] = ""
     """Where it comes from."""
     default_rounds: ClassVar[int] = 100
@@ -37,10 +39,21 @@ class Method(Settings):
     plugins: ClassVar[tuple[str, ...]] = ()
     """Names of the plug-ins on it, in the order they were put on."""
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "name" not in vars(cls):
+            cls.name = hyphenated(cls.__name__)
+
     @property
     def most_rounds(self) -> int | None:
         """After so many rounds nothing changes any more; None where there is no such end."""
         return None
+
+
+def hyphenated(name: str) -> str:
+    """LocalOnly -> local-only."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
 
 
 class DeviceMethod(Method):

@@ -1,8 +1,9 @@
-"""All methods by name. Plug-ins have a registry of their own."""
+"""federec's own methods by name, and the class of any other by its reference. Plug-ins have a registry of their own."""
 
 from __future__ import annotations
 
-from federec.errors import UserError, did_you_mean
+from collections.abc import Iterable
+
 from federec.methods.base import Method
 from federec.methods.ease import EASE
 from federec.methods.fcf import FCF
@@ -23,6 +24,7 @@ from federec.methods.ncf import NCF
 from federec.methods.negative_count import NegativeCount
 from federec.methods.pfedrec import PFedRec
 from federec.methods.popularity import Popularity
+from federec.methods.references import Kind
 
 METHODS: dict[str, type[Method]] = {
     m.name: m
@@ -34,8 +36,14 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
-def method_class(name: str) -> type[Method]:
-    """The method of that name."""
-    if name not in METHODS:
-        raise UserError(f"unknown method '{name}'{did_you_mean(name, METHODS)}")
-    return METHODS[name]
+METHOD = Kind("method", Method, "federec.DeviceMethod", ("federec.methods",), METHODS)
+
+
+def method_class(reference: str | type[Method]) -> type[Method]:
+    """The method that a reference names: a name, `path/to/mine.py:Mine` or `package.module:Mine`."""
+    return METHOD.find(reference)
+
+
+def trusted_method(reference: str, sha256: str | None = None, own: Iterable[str] | None = None) -> str:
+    """The reference that a device follows when a server asks for that method; see `Kind.trusted`."""
+    return METHOD.trusted(reference, sha256, own)

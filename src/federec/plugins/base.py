@@ -7,10 +7,10 @@ A plug-in is a mix-in: `plug(FedMF, DualPer)` is the class `FedMF` with the plug
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from federec.errors import UserError
-from federec.methods.base import DeviceMethod, Method
+from federec.methods.base import DeviceMethod, Method, hyphenated
 from federec.methods.forms import Form
 from federec.settings import Settings
 
@@ -24,8 +24,15 @@ class Plugin(_Below):
     """Overrides parts of whatever device method lies below it."""
 
     plugin: ClassVar[str]
+    """What it is called. By default made of the name of the class: DualPer would be `dual-per`."""
     changes_steps: ClassVar[bool] = True
     """It changes how devices step down a gradient, so it says nothing to a method that solves in closed form."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "plugin" not in vars(cls):
+            cls.plugin = hyphenated(cls.__name__)
 
     def fuse(self, form: Form) -> Form | None:
         """The fused form of the method below, as the plug-in changes it; None, the default, where no kernel plays that.
@@ -48,6 +55,9 @@ def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
         if clash := sorted({*plugin.model_fields} & {*method.model_fields}):
             raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': both have a setting '{clash[0]}'")
         members = {
+            _PLUGGED: True,
+            "name": method.name,
+            "plugin": plugin.plugin,
             "plugins": (*method.plugins, plugin.plugin),
             "__module__": __name__,
             "__doc__": method.__doc__,
@@ -57,6 +67,18 @@ def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
         }
         method = type(f"{plugin.__name__}{method.__name__}", (plugin, method), members)
     return method
+
+
+_PLUGGED = "__plugged__"  # marks a class that `plug` made
+
+
+def parts(method: type[Method]) -> tuple[type[Method], tuple[type[Plugin], ...]]:
+    """What `plug` made the class of: the method below, and the plug-ins in the order they were put on."""
+    plugins: tuple[type[Plugin], ...] = ()
+    while _PLUGGED in vars(method):
+        plugin, method = method.__bases__
+        plugins = (plugin, *plugins)
+    return method, plugins
 
 
 def _fused_form(plugin: type[Plugin], below: type[DeviceMethod]) -> Callable[[DeviceMethod, int], Form | None]:

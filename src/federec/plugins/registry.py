@@ -1,4 +1,5 @@
-"""All plug-ins by name, and building a method from names and settings."""
+"""federec's own plug-ins by name, the class of any other by its reference, and building a method from references and
+settings."""
 
 from __future__ import annotations
 
@@ -9,33 +10,64 @@ from pydantic import ValidationError
 
 from federec.errors import UserError, did_you_mean, first_fault
 from federec.methods.base import Method
-from federec.methods.registry import method_class
-from federec.plugins.base import Plugin, plug
+from federec.methods.references import Kind
+from federec.methods.registry import METHOD, METHODS, method_class
+from federec.plugins.base import Plugin, parts, plug
 from federec.plugins.dualper import DualPer
 from federec.plugins.ldp import LDP
 from federec.plugins.plgc import PLGC
 from federec.plugins.recency import Recency
 from federec.plugins.sam import SAM
+from federec.settings import Settings
 
 PLUGINS: dict[str, type[Plugin]] = {p.plugin: p for p in (DualPer, SAM, PLGC, LDP, Recency)}
 
 
-def plugin_class(name: str) -> type[Plugin]:
-    """The plug-in of that name."""
-    if name not in PLUGINS:
-        raise UserError(f"unknown plug-in '{name}'{did_you_mean(name, PLUGINS)}")
-    return PLUGINS[name]
+PLUGIN = Kind("plug-in", Plugin, "federec.Plugin", ("federec.plugins",), PLUGINS)
+EITHER: Kind[Settings] = Kind(
+    "method or plug-in",
+    Settings,
+    "federec.DeviceMethod or federec.Plugin",
+    (*METHOD.groups, *PLUGIN.groups),
+    {**METHODS, **PLUGINS},
+)
 
 
-def build(name: str, plugins: Iterable[str] = (), settings: Mapping[str, Any] | None = None) -> Method:
+def plugin_class(reference: str | type[Plugin]) -> type[Plugin]:
+    """The plug-in that a reference names: a name, `path/to/mine.py:Mine` or `package.module:Mine`."""
+    return PLUGIN.find(reference)
+
+
+def trusted_plugin(reference: str, sha256: str | None = None, own: Iterable[str] | None = None) -> str:
+    """The reference that a device follows when a server asks for that plug-in; see `Kind.trusted`."""
+    return PLUGIN.trusted(reference, sha256, own)
+
+
+def build(
+    method: str | type[Method],
+    plugins: Iterable[str | type[Plugin]] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> Method:
     """A method with plug-ins and settings, checked before anything is trained."""
-    cls = plug(method_class(name), *(plugin_class(p) for p in plugins))
+    class_ = plug(method_class(method), *map(plugin_class, plugins))
     settings = settings or {}
     for key in settings:
-        if key not in cls.model_fields:
-            raise UserError(f"'{name}' has no setting '{key}'{did_you_mean(key, cls.model_fields)}")
+        if key not in class_.model_fields:
+            raise UserError(f"'{class_.name}' has no setting '{key}'{did_you_mean(key, class_.model_fields)}")
     try:
-        return cls.model_validate(settings)
+        return class_.model_validate(settings)
     except ValidationError as error:
         setting, why = first_fault(error)
-        raise UserError(f"setting {setting} of '{name}': {why}") from None
+        raise UserError(f"setting {setting} of '{class_.name}': {why}") from None
+
+
+def with_plugins(method: Method, plugins: Iterable[str | type[Plugin]]) -> Method:
+    """The method, with its settings, under further plug-ins."""
+    class_, known = parts(type(method))
+    return build(class_, (*known, *plugins), method.model_dump())
+
+
+def references(method: Method) -> tuple[str, tuple[str, ...]]:
+    """How to name the class of a method, and its plug-ins."""
+    class_, plugins = parts(type(method))
+    return METHOD.reference(class_), tuple(map(PLUGIN.reference, plugins))

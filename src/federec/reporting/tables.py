@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from federec.methods.base import Method
     from federec.plugins.base import Plugin
     from federec.runs.recommendation import Recommendation
+    from federec.settings import Settings
 
 _METRICS = (("sampled", "hr@10"), ("sampled", "ndcg@10"), ("full", "hr@10"), ("full", "ndcg@10"))
 
@@ -113,7 +114,8 @@ def _settings(result: dict[str, Any]) -> dict[str, Any]:
     """All settings that distinguish runs, except protocol and seed."""
     config = result["config"]
     others = ("participation", "columns", "min_interactions", "k_core", "device", "evaluate_users")
-    return {**config["settings"], "rounds": result["rounds"], **{key: config.get(key) for key in others}}
+    code = {Path(reference).name: sha256[:8] for reference, sha256 in config.get("sources", {}).items()}
+    return {**config["settings"], "rounds": result["rounds"], **{key: config.get(key) for key in others}, **code}
 
 
 def _value(value: Any) -> str:
@@ -135,16 +137,20 @@ def items_table(items: Iterable[Recommendation], titles: bool) -> None:
     _print(table)
 
 
-def methods_table(methods: Iterable[type[Method]], plugins: Iterable[type[Plugin]]) -> None:
-    """Methods and plug-ins by name."""
+def methods_table(
+    methods: Iterable[type[Method]], plugins: Iterable[type[Plugin]], offered: Iterable[tuple[str, str]] = ()
+) -> None:
+    """Methods and plug-ins by name; `offered` are the names and sources of what installed packages register."""
     table = _table("method", "what it is, what is shared and what is not, where it is from")
     for method in methods:
         table.add_row(method.name, f"{_first_line(method)}\n{_traffic(method())}\n{method.paper}\n")
     for plugin in plugins:
         table.add_row(f"--with {plugin.plugin}", _first_line(plugin))
+    for row in offered:
+        table.add_row(*row)
     _print(table)
     print("an item: each that a device touched; a simulation also holds 8 B an interaction, 0.8 kB an evaluated user")
-    print("settings of one of them: federec methods NAME")
+    print("settings of one of them: federec methods NAME; of a class in a file: federec methods path/to/mine.py:Mine")
 
 
 def _traffic(method: Method) -> str:
@@ -176,10 +182,10 @@ def _sum(parts: list[str]) -> str:
 
 
 def _first_line(thing: type) -> str:
-    return (thing.__doc__ or "").splitlines()[0]
+    return (thing.__doc__ or "").strip().partition("\n")[0]
 
 
-def settings_table(name: str, thing: type[Method | Plugin]) -> None:
+def settings_table(name: str, thing: type[Settings]) -> None:
     """The settings of a method or plug-in, field by field."""
     print(f"{name}: {_first_line(thing)}")
     if not thing.model_fields:
@@ -187,9 +193,8 @@ def settings_table(name: str, thing: type[Method | Plugin]) -> None:
         return
     table = _table("--set", "default", "")
     for field, info in thing.model_fields.items():
-        table.add_row(
-            field, str(info.get_default(call_default_factory=True)), " ".join((info.description or "").split())
-        )
+        default = "required" if info.is_required() else str(info.get_default(call_default_factory=True))
+        table.add_row(field, default, " ".join((info.description or "").split()))
     _print(table)
 
 
@@ -238,4 +243,12 @@ def check_table(checks: Iterable[tuple[str, str, str]]) -> None:
     table = _table("", "found", "to mend")
     for check in checks:
         table.add_row(*check)
+    _print(table)
+
+
+def verdicts_table(verdicts: Iterable[tuple[str, str, str]]) -> None:
+    """Properties of a method: what was checked, whether it holds, what was seen."""
+    table = _table("check", "", "seen")
+    for verdict in verdicts:
+        table.add_row(*verdict)
     _print(table)

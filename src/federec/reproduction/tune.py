@@ -32,12 +32,13 @@ def tune(
     differ in data, rounds or searched settings are separate searches."""
     import optuna
 
-    defaults = searchable(config.build())
+    method = config.build()
+    defaults = searchable(method)
     for key in over:
         if key not in defaults:
-            raise UserError(f"'{config.method}' has no setting '{key}' to search{did_you_mean(key, defaults)}")
+            raise UserError(f"'{method.name}' has no setting '{key}' to search{did_you_mean(key, defaults)}")
     if not defaults:
-        raise UserError(f"'{config.method}' has no setting to search: none of its settings is a positive real number")
+        raise UserError(f"'{method.name}' has no setting to search: none of its settings is a positive real number")
     space = {key: defaults[key] for key in over or defaults}
     search = config.model_copy(update=data.origin).model_dump_json() + json.dumps(space, sort_keys=True)
 

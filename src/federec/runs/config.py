@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
+from pydantic_core import PydanticSerializationError
 
 from federec.data.interactions import Interactions
 from federec.data.sets import load
@@ -16,7 +17,11 @@ from federec.evaluation.protocols import protocol
 from federec.federation.channel import Link
 from federec.files import read_bytes
 from federec.methods.base import DeviceMethod, Method
-from federec.plugins.registry import build
+from federec.methods.importing import digest, source
+from federec.methods.references import absolute
+from federec.methods.registry import trusted_method
+from federec.plugins.base import parts
+from federec.plugins.registry import build, references, trusted_plugin
 from federec.settings import Settings
 from federec.stages.registry import plain, stage
 
@@ -25,9 +30,11 @@ class RunConfig(Settings):
     """`config.yaml` of a run folder."""
 
     method: str = "pfedrec"
-    """Name of the method."""
+    """Reference of the method: its name, `path/to/mine.py:Mine` or `package.module:Mine`."""
     plugins: tuple[str, ...] = ()
-    """Plug-ins on it, the last one outermost."""
+    """References of the plug-ins on it, the last one outermost."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of the file that defines a class, by the reference of the class; none for federec's own classes."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """The method's and plug-ins' settings."""
     channel: tuple[dict[str, Any], ...] = ()
@@ -47,16 +54,26 @@ class RunConfig(Settings):
     rounds: PositiveInt | None = None
     """How many rounds; the method's default if not given."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Of every random number of the run."""
+    """Seed of all random numbers of the run."""
     participation: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the devices that take part in a round; the method's default if not given."""
+    """Fraction of the devices that take part in a round; the method's default if not given."""
     evaluate_users: PositiveInt | None = None
-    """Evaluate so many users at most, drawn at random; all if not given."""
+    """Evaluate at most this many users, drawn at random; all if not given."""
     device: str = "cpu"
     """Where tensors live: `cpu` or `cuda`."""
 
     engine: Literal["auto", "torch", "fused"] = "auto"
     """What plays rounds: `torch`, or `fused` kernels where the method has one; `auto` takes the faster."""
+
+    @field_validator("method")
+    @classmethod
+    def _absolute(cls, reference: str) -> str:
+        return absolute(reference)
+
+    @field_validator("plugins")
+    @classmethod
+    def _all_absolute(cls, references: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(absolute, references))
 
     @field_validator("protocol")
     @classmethod
@@ -71,8 +88,9 @@ class RunConfig(Settings):
         return name
 
     @staticmethod
-    def checked(**values: Any) -> RunConfig:
-        """A configuration from values, with the first fault of them in one line."""
+    def checked(given: Method | None = None, /, **values: Any) -> RunConfig:
+        """A configuration from values, with the first fault of them in one line. `given` is the method itself, which is
+        found by its reference otherwise."""
         for key in values:
             if key not in RunConfig.model_fields:
                 raise UserError(f"a run has no setting '{key}'{did_you_mean(key, RunConfig.model_fields)}")
@@ -80,7 +98,9 @@ class RunConfig(Settings):
             config = RunConfig(**values)
         except ValidationError as error:
             raise UserError(": ".join(first_fault(error))) from None
-        method = config.build()
+        if given is not None:
+            config._must_be(given)
+        method = config.build() if given is None else given
         link = config.link(method) if isinstance(method, DeviceMethod) else None
         if link is None and (config.channel or config.aggregator):
             raise UserError(
@@ -89,7 +109,8 @@ class RunConfig(Settings):
         rounds = config.rounds or method.default_rounds
         return config.model_copy(
             update={
-                "settings": method.model_dump(mode="json"),
+                "sources": config.sources if "sources" in values else config._sources(method),
+                "settings": _plain(method),
                 "channel": tuple(plain(stage(values)) for values in config.channel),
                 "aggregator": link.aggregator.name if link is not None else None,
                 "rounds": min(rounds, method.most_rounds or rounds),
@@ -101,12 +122,26 @@ class RunConfig(Settings):
     def of(method: Method, data: Interactions, **values: Any) -> RunConfig:
         """The configuration of a method at work on loaded data."""
         origin = data.origin or {"data": data.name}
-        settings = method.model_dump(mode="json")
-        return RunConfig.checked(method=method.name, plugins=method.plugins, settings=settings, **origin, **values)
+        reference, plugins = references(method)
+        named = {"method": reference, "plugins": plugins, "settings": _plain(method)}
+        return RunConfig.checked(method, **named, **origin, **values)
 
     @staticmethod
-    def read(path: Path) -> RunConfig:
-        """From a `config.yaml`."""
+    def from_server(**values: Any) -> RunConfig:
+        """The configuration that a server sends to a device. It names classes of the device's own: registered ones, or
+        those that the device was told to trust (see `Kind.trusted`); anything else is refused."""
+        sources = dict(values.get("sources") or {})
+        method = str(values.get("method", RunConfig().method))
+        trusted = trusted_method(method, sources.get(method))
+        plugins = [(str(name), trusted_plugin(str(name), sources.get(str(name)))) for name in values.get("plugins", ())]
+        own = {absolute(mine): sources[asked] for asked, mine in ((method, trusted), *plugins) if asked in sources}
+        return RunConfig.checked(
+            **values | {"method": trusted, "plugins": tuple(mine for _, mine in plugins), "sources": own}
+        )
+
+    @staticmethod
+    def read(path: Path, given: Method | None = None) -> RunConfig:
+        """From a `config.yaml`. `given` is the run's method, where it cannot be found by its reference."""
         try:
             values = yaml.safe_load(read_bytes(path))
         except (yaml.YAMLError, ValueError) as error:
@@ -116,7 +151,7 @@ class RunConfig(Settings):
         if not isinstance(values, dict):
             raise UserError(f"{path}: holds no settings; name a config.yaml of a run")
         try:
-            return RunConfig.checked(**{str(key): value for key, value in values.items()})
+            return RunConfig.checked(given, **{str(key): value for key, value in values.items()})
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
 
@@ -125,13 +160,53 @@ class RunConfig(Settings):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
     def build(self) -> Method:
-        """The method."""
+        """The method, from the references and the settings."""
         return build(self.method, self.plugins, self.settings)
 
     def link(self, method: DeviceMethod) -> Link:
         """What lies between the devices and the server."""
         return Link.of(method, [stage(values) for values in self.channel], self.aggregator)
 
+    def changed(self, method: Method) -> list[Path]:
+        """Files that define the method's classes and have changed since the run was configured."""
+        now = self._sources(method)
+        classes = dict(zip((self.method, *self.plugins), _classes(method), strict=True))
+        files = (source(classes[name]) for name, then in self.sources.items() if now.get(name, then) != then)
+        return [file for file in files if file is not None]
+
+    def _sources(self, method: Method) -> dict[str, str]:
+        named = zip((self.method, *self.plugins), map(digest, _classes(method)), strict=True)
+        return {reference: sha256 for reference, sha256 in named if sha256 is not None}
+
+    def _must_be(self, method: Method) -> None:
+        """Refuse a method that is not the one of this configuration."""
+        asked, (name, plugins) = (self.method, *self.plugins), references(method)
+        if [each.rpartition(":")[2] for each in asked] != [each.rpartition(":")[2] for each in (name, *plugins)]:
+            raise UserError(f"the run is of {'+'.join(asked)}, not of the given {'+'.join((name, *plugins))}")
+        try:
+            same = type(method).model_validate(self.settings) == method
+        except ValidationError:
+            same = False
+        if not same:
+            raise UserError(f"the given '{method.name}' has other settings than the run: {self.settings}")
+
     def load(self) -> Interactions:
         """The data."""
         return load(self.data, self.columns, self.min_interactions, self.k_core)
+
+
+def _classes(method: Method) -> tuple[type[Method], ...]:
+    """The method's class and those of its plug-ins."""
+    class_, plugins = parts(type(method))
+    return class_, *plugins
+
+
+def _plain(method: Method) -> dict[str, Any]:
+    """The settings of a method as YAML and JSON can hold them."""
+    try:
+        return method.model_dump(mode="json")
+    except PydanticSerializationError as error:
+        words = str(error).splitlines()[0]
+        raise UserError(
+            f"the settings of '{method.name}' cannot be written to a file ({words}); use plain types"
+        ) from None

@@ -30,6 +30,7 @@ from torch import Tensor
 from federec.errors import UserError
 from federec.federation.state import State
 from federec.files import cannot_write, make_folder, read_bytes, write_atomic
+from federec.methods.base import Method
 from federec.runs import tensors
 from federec.runs.best import Best
 from federec.runs.config import RunConfig
@@ -110,11 +111,11 @@ class RunFolder:
         command = "federation up" if self.federated else "train"
         return f"continue it with: federec {command} --resume {shlex.quote(str(self.path))}"
 
-    def config(self) -> RunConfig:
-        """The run's settings."""
+    def config(self, method: Method | None = None) -> RunConfig:
+        """The run's settings. `method` is the run's method, where it cannot be found by its reference."""
         if not self.started:
             raise UserError(f"{self.path}: is not a run folder (no config.yaml); name one that `federec train` wrote")
-        return RunConfig.read(self.path / "config.yaml")
+        return RunConfig.read(self.path / "config.yaml", method)
 
     def lines(self, upto: int) -> list[Line]:
         """The records of rounds 1..upto."""

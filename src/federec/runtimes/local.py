@@ -10,7 +10,8 @@ from federec.data.interactions import Interactions
 from federec.data.split import Split, leave_one_out
 from federec.errors import UserError
 from federec.methods.base import Method
-from federec.plugins.registry import build
+from federec.plugins.base import Plugin
+from federec.plugins.registry import build, with_plugins
 from federec.reporting.report import html_report
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
@@ -21,7 +22,7 @@ from federec.runtimes.simulation import make_trainer
 
 
 def train(
-    method: Method | str,
+    method: Method | type[Method] | str,
     data: Interactions,
     *,
     rounds: int | None = None,
@@ -29,21 +30,23 @@ def train(
     seed: int = 0,
     participation: float | None = None,
     evaluate_users: int | None = None,
-    plugins: Sequence[str] = (),
+    plugins: Sequence[str | type[Plugin]] = (),
     device: str = "cpu",
     engine: str = "auto",
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Run:
-    """Train a method on a data set. With `out`, every round is kept there and the run can be resumed."""
-    if isinstance(method, str):
+    """Train a method on a data set: this very object, or one with default settings from a class or a reference
+    (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are classes or references. With `out`, every
+    round is kept there and the run can be resumed."""
+    if not isinstance(method, Method):
         method = build(method)
     if plugins:
-        method = build(method.name, (*method.plugins, *plugins), method.model_dump())
+        method = with_plugins(method, plugins)
     given = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
     given |= {"evaluate_users": evaluate_users, "device": device, "engine": engine}
     config = RunConfig.of(method, data, **given)
-    return run(config, data, RunFolder(out) if out is not None else None, on_round)
+    return run(config, data, RunFolder(out) if out is not None else None, on_round, method=method)
 
 
 def run(
@@ -52,41 +55,52 @@ def run(
     folder: RunFolder | None,
     on_round: OnRound | None = None,
     group: Group = ALONE,
+    method: Method | None = None,
 ) -> Run:
-    """A new run from its configuration."""
+    """A new run from its configuration; of the given method, or of the one that the configuration names."""
     with group.together():
+        if method is None:
+            method = config.build()
         split = leave_one_out(data, config.seed)
-        worker = make_trainer(config, config.build(), split, _place(config, group), group)
+        worker = make_trainer(config, method, split, _device(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)
-    return _loop(config, split, worker, folder, None, [], on_round, group)
+    return _loop(config, method, split, worker, folder, None, [], on_round, group)
 
 
 def resume(
-    path: str | Path, data: Interactions | None = None, on_round: OnRound | None = None, group: Group = ALONE
+    path: str | Path,
+    data: Interactions | None = None,
+    on_round: OnRound | None = None,
+    group: Group = ALONE,
+    method: Method | None = None,
 ) -> Run:
     """Continue an interrupted run; its end is the same as if it had never stopped. Its data is loaded again, unless
-    given."""
+    given, and its method is found again, unless given: one made in an interactive session must be."""
     folder = RunFolder(path)
     with group.together():
-        config = folder.config()
+        config = folder.config(method)
         if folder.federated:
             raise UserError(f"{path}: is a federation's; continue it with: federec federation up --resume {path}")
         if folder.finished:
-            return Run.load(path, data)
-        place = _place(config, group)
-        point = folder.checkpoint(place)
+            return Run.load(path, data, method)
+        if method is None:
+            method = config.build()
+        for file in config.changed(method):
+            raise UserError(f"{file}: has changed since this run began; bring the old file back or start a new run")
+        device = _device(config, group)
+        point = folder.checkpoint(device)
         history = folder.lines(point.round if point else 0)
         split = leave_one_out(data_of(config, point, data), config.seed)
-        worker = make_trainer(config, config.build(), split, place, group)
+        worker = make_trainer(config, method, split, device, group)
         if point is not None:
             worker.state = point.state
     if group.first:  # now that all have read it
         folder.sweep(history, point)
-    return _loop(config, split, worker, folder, point, history, on_round, group)
+    return _loop(config, method, split, worker, folder, point, history, on_round, group)
 
 
-def _place(config: RunConfig, group: Group) -> str:
+def _device(config: RunConfig, group: Group) -> str:
     """The device to train on, which must be there."""
     if not usable(config.device):
         raise UserError(f"no GPU '{config.device}' is usable here; leave out --device, or see `federec doctor`")
@@ -95,6 +109,7 @@ def _place(config: RunConfig, group: Group) -> str:
 
 def _loop(
     config: RunConfig,
+    method: Method,
     split: Split,
     worker: Trainer,
     folder: RunFolder | None,
@@ -112,7 +127,7 @@ def _loop(
     began = time.perf_counter()
     review = worker.review(point.best_state, point.best.round)
     reviewing, data = time.perf_counter() - began, split.data
-    facts = {
+    described = {
         "name": data.name,
         "users": data.n_users,
         "items": data.n_items,
@@ -121,7 +136,8 @@ def _loop(
         "merged_duplicates": max(0, data.merged),  # data made in memory may not know
         "sha256": data.sha256 or point.data,
     }
-    result = outcome(config, facts, worker.engine_choice, point, history, review, reviewing)
+    result = outcome(config, described, worker.engine_choice, point, history, review, reviewing)
+    result |= {"method": method.name, "plugins": list(method.plugins)}  # short names, for tables
     if folder is not None and group.first:
         folder.write_result(result, review.ranks, html_report(result, history))
-    return Run(config, result, history, point, split.data, review.ranks)
+    return Run(config, method, result, history, point, split.data, review.ranks)

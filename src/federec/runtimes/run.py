@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from federec.data.interactions import Interactions
 from federec.data.split import Split, leave_one_out
 from federec.errors import UserError
+from federec.methods.base import Method
 from federec.reporting.report import html_report
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
@@ -28,6 +30,8 @@ class Run:
     """A trained method with its figures."""
 
     config: RunConfig
+    method: Method
+    """What was trained."""
     result: dict[str, Any] = field(repr=False)
     """What `result.json` holds."""
     history: list[Line] = field(repr=False)
@@ -55,7 +59,7 @@ class Run:
 
     @cached_property
     def _trainer(self) -> Trainer:
-        return make_trainer(self.config, self.config.build(), self._split, place_to_ask(self.config))
+        return make_trainer(self.config, self.method, self._split, device_to_ask(self.config))
 
     def recommend(self, user: int | str, k: int = 10) -> list[Recommendation]:
         """The k best items the user has not touched, as the user's own device ranks them."""
@@ -76,18 +80,24 @@ class Run:
         return folder.path
 
     @staticmethod
-    def load(path: str | Path, data: Interactions | None = None) -> Run:
-        """A finished run from its folder. Its data is loaded again, unless given."""
+    def load(path: str | Path, data: Interactions | None = None, method: Method | None = None) -> Run:
+        """A finished run from its folder. Its data is loaded again, unless given, and its method is found again, unless
+        given: one made in an interactive session must be."""
         folder = RunFolder(path)
-        result, config = folder.result(), folder.config()
+        result, config = folder.result(), folder.config(method)
         if folder.federated:
             raise UserError(
                 f"{path}: is a federation's, only its devices have a whole model; see: federec device recommend"
             )
-        point = folder.checkpoint(place_to_ask(config))
+        if method is None:
+            method = config.build()
+        for file in config.changed(method):
+            warnings.warn(f"{file}: has changed since the run {path} was trained; answers may differ", stacklevel=2)
+        point = folder.checkpoint(device_to_ask(config))
         if point is None:
             raise UserError(f"{folder.model}: holds no model; train again")
-        return Run(config, result, folder.lines(point.round), point, data_of(config, point, data), folder.ranks())
+        history, data = folder.lines(point.round), data_of(config, point, data)
+        return Run(config, method, result, history, point, data, folder.ranks())
 
 
 def data_of(config: RunConfig, point: Checkpoint | None, data: Interactions | None = None) -> Interactions:
@@ -113,6 +123,6 @@ def usable(device: str) -> bool:
     return device == "cpu" or (torch.cuda.is_available() and int(index or 0) < torch.cuda.device_count())
 
 
-def place_to_ask(config: RunConfig) -> str:
-    """Where a finished run answers: where it was trained, or on the CPU of a machine that has no such device."""
+def device_to_ask(config: RunConfig) -> str:
+    """Where a finished run answers: on the device that trained it, or on the CPU of a machine that has no such one."""
     return config.device if usable(config.device) else "cpu"
