@@ -13,7 +13,7 @@ import click
 import typer
 from typer import Argument, Option
 
-from federec.cli.train import free_folder, parse_settings
+from federec.cli.train import AGGREGATOR, free_folder, parse_settings
 from federec.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ STAGE = Option(
     "it hosts only one user, that tells the server which items the user has. decoys, dense and secure-sum hide it, for "
     "more bytes.",
 )
-AGGREGATOR = Option(None, help="How the server makes one of many updates. [default: the method's own]")
 
 
 @app.command()
@@ -147,11 +146,14 @@ def join(
     root: Path | None = Option(None, readable=False, help="The server's root certificate. [default: the system's]"),
     auth: Path | None = Option(None, readable=False, help="The device's registered private key."),
     insecure: bool = Option(False, "--insecure", help="Without TLS: everyone on the way can read all messages."),
+    method: list[str] | None = Option(
+        None, help="A method or plug-in of your own that this device may run: path/to/mine.py:Mine; may be repeated."
+    ),
 ) -> None:
     """Take part with a device, until stopped."""
     from federec.runtimes.flower.up import join as take_part
 
-    raise typer.Exit(take_part(superlink, folder, key, root, auth, insecure))
+    raise typer.Exit(take_part(superlink, folder, key, root, auth, insecure, method or ()))
 
 
 @app.command("add-items")

@@ -25,6 +25,18 @@ _LONG_RANKING = 1e10
 """Users times items from which ranking all items for everybody takes many minutes."""
 
 
+STAGE = Option(
+    None,
+    "--stage",
+    metavar="NAME[:KEY=VALUE,...]",
+    help="What happens to updates before they leave a device, in order: clip:norm=1, laplace:scale=0.5, "
+    "gaussian:scale=0.1, decoys:count=500, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
+)
+AGGREGATOR = Option(
+    None, help="How the server makes one of many updates: mean, sum or touched-mean. [default: the method's own]"
+)
+
+
 def train(
     method: str | None = Argument(
         None,
@@ -46,6 +58,8 @@ def train(
     participation: float | None = Option(None, help="Fraction of the devices in a round. [default: the method's own]"),
     evaluate_users: int | None = Option(None, help="Evaluate this many users, drawn at random. [default: all]"),
     device: str | None = Option(None, help="cpu or cuda. [default: cpu]"),
+    stage: list[str] | None = STAGE,
+    aggregator: str | None = AGGREGATOR,
     engine: str | None = Option(None, help="torch, or fused kernels where the method has them. [default: auto]"),
     columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid,timestamp=3."),
     min_interactions: int | None = Option(None, help="Leave out users with fewer rows."),
@@ -58,6 +72,7 @@ def train(
 ) -> None:
     """Train a recommender and evaluate it honestly."""
     from federec.data.columns import parse_columns
+    from federec.stages.registry import parse
 
     given: dict[str, Any] = {
         "method": method,
@@ -71,6 +86,8 @@ def train(
         "evaluate_users": evaluate_users,
         "device": device,
         "engine": engine,
+        "channel": tuple(parse(stage)) if stage else None,
+        "aggregator": aggregator,
         "columns": parse_columns(columns) if columns else None,
         "min_interactions": min_interactions,
         "k_core": k_core,
@@ -114,7 +131,7 @@ def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> 
     base = (RunConfig() if config is None else RunConfig.read(config)).model_dump(mode="json")
     del base["sources"]  # of the run to repeat; this one is of the files as they are now
     if absolute(given.get("method", base["method"])) != base["method"]:
-        base |= {"plugins": (), "settings": {}, "rounds": None, "participation": None}
+        base |= {"plugins": (), "settings": {}, "rounds": None, "participation": None, "aggregator": None}
     if given.get("data", base["data"]) != base["data"]:
         base |= {"columns": {}, "min_interactions": None, "k_core": None}
     run = base | given

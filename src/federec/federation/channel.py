@@ -87,6 +87,16 @@ class Channel:
         """What is promised about an update after all stages."""
         return reduce(lambda known, stage: stage.promise(known), self.stages, Promise())
 
+    def privacy(self) -> dict[str, Any]:
+        """What `result.json` says of privacy; nothing where nothing is promised. No accountant has added up rounds, so
+        there is no epsilon."""
+        promise = self.promise
+        if promise == Promise():
+            return {}
+        multiplier = promise.scale / promise.clip if promise.noise == "gaussian" and promise.clip else None
+        known = {"epsilon": None, "delta": None, "accountant": None, "noise_multiplier": multiplier}
+        return {"privacy": known | promise._asdict()}
+
     def fuse(self, form: Form) -> Form | str:
         """The form whose kernel does these stages' work as well; or why there is none."""
         widened = ""

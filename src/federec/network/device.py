@@ -69,7 +69,7 @@ class Work:
         self.order, self.folder = order, folder
         if order.labels:
             folder.grow(folder.catalogue.grown(order.labels))
-        self.config = RunConfig.checked(**order.config)
+        self.config = RunConfig.from_server(**order.config)
         method = self.config.build()
         assert isinstance(method, DeviceMethod)
         self.method: DeviceMethod = method

@@ -91,6 +91,7 @@ def _serve(transport: Transport, path: Path, events: Events) -> None:
         began = time.perf_counter()
         review = server.review(point.best_state, point.best.round)
         result = outcome(config, server.data, _ENGINE, point, history, review, time.perf_counter() - began)
+        result |= server.link.channel.privacy()
         folder.write_result(result, review.ranks, html_report(result, history))
         events.say("finished", rounds=len(history))
 

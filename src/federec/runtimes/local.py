@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from federec.data.interactions import Interactions
 from federec.data.split import Split, leave_one_out
 from federec.errors import UserError
-from federec.methods.base import Method
+from federec.methods.base import DeviceMethod, Method
 from federec.plugins.base import Plugin
 from federec.plugins.registry import build, with_plugins
 from federec.reporting.report import html_report
@@ -19,6 +20,8 @@ from federec.runs.group import ALONE, Group
 from federec.runs.loop import OnRound, Trainer, bring_back, outcome, play_rounds
 from federec.runtimes.run import Run, data_of, fingerprint, usable
 from federec.runtimes.simulation import make_trainer
+from federec.stages.base import Stage
+from federec.stages.registry import as_plain
 
 
 def train(
@@ -33,18 +36,22 @@ def train(
     plugins: Sequence[str | type[Plugin]] = (),
     device: str = "cpu",
     engine: str = "auto",
+    channel: Sequence[str | Mapping[str, Any] | Stage] = (),
+    aggregator: str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Run:
     """Train a method on a data set: this very object, or one with default settings from a class or a reference
-    (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are classes or references. With `out`, every
-    round is kept there and the run can be resumed."""
+    (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are classes or references. `channel` are the
+    stages between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there and the
+    run can be resumed."""
     if not isinstance(method, Method):
         method = build(method)
     if plugins:
         method = with_plugins(method, plugins)
     given = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
     given |= {"evaluate_users": evaluate_users, "device": device, "engine": engine}
+    given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
     return run(config, data, RunFolder(out) if out is not None else None, on_round, method=method)
 
@@ -138,6 +145,8 @@ def _loop(
     }
     result = outcome(config, described, worker.engine_choice, point, history, review, reviewing)
     result |= {"method": method.name, "plugins": list(method.plugins)}  # short names, for tables
+    if isinstance(method, DeviceMethod):
+        result |= config.link(method).channel.privacy()
     if folder is not None and group.first:
         folder.write_result(result, review.ranks, html_report(result, history))
     return Run(config, method, result, history, point, split.data, review.ranks)

@@ -49,6 +49,13 @@ def plain(stage: Stage) -> dict[str, Any]:
     return {KEY: stage.name, **stage.model_dump(mode="json")}
 
 
+def as_plain(given: str | Mapping[str, Any] | Stage) -> dict[str, Any]:
+    """Plain values of a stage, however it is given."""
+    if isinstance(given, Stage):
+        return plain(given)
+    return parse([given])[0] if isinstance(given, str) else dict(given)
+
+
 def parse(texts: Iterable[str]) -> list[dict[str, Any]]:
     """Plain values of stages written as on the command line: `dense`, `clip:norm=1`, `decoys:count=50`."""
     import yaml

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,9 +22,11 @@ import flwr  # noqa: F401  where it is missing, that is said before anything is 
 
 from federec.errors import UserError
 from federec.files import make_folder, write_atomic
+from federec.methods.references import TRUSTED, absolute
 from federec.network.device_folder import DeviceFolder, shares
 from federec.network.keys import Key
 from federec.network.settings import EVENTS
+from federec.runs.folder import RunFolder
 from federec.runtimes.flower import warm
 from federec.runtimes.flower.app import APP
 from federec.runtimes.flower.certificates import ROOT, SERVER, SERVER_KEY, certificates, node_key
@@ -205,13 +207,22 @@ class Federation:
             time.sleep(0.05)
 
 
-def join(superlink: str, device: Path, key: Path, root: Path | None, auth: Path | None, insecure: bool) -> int:
+def join(
+    superlink: str,
+    device: Path,
+    key: Path,
+    root: Path | None,
+    auth: Path | None,
+    insecure: bool,
+    trusted: Sequence[str] = (),
+) -> int:
     """A SuperNode for a device folder, until it ends or is stopped; its exit code. All its processes are forks of this
-    one, and so share the memory that loading everything takes."""
+    one, and so share the memory that loading everything takes. `trusted` are references of what the server may ask the
+    device to run besides federec's own methods."""
     DeviceFolder.open(device, Key.file(key)).close()
     with tempfile.TemporaryDirectory(prefix="federec-") as scratch:
         address, folder = Path(scratch) / "warm", Path(scratch) / "bin"
-        environ = environment(Path(scratch) / "flower")
+        environ = environment(Path(scratch) / "flower") | trusting(trusted)
         warm.stand_ins(folder, address, ("flower-supernode", "flower-superexec", "flwr-clientapp"))
         secure = ["--root-certificates", str(root)] if root else ["--insecure"] if insecure else []
         proof = ["--auth-supernode-private-key", str(auth)] if auth else []
@@ -231,6 +242,12 @@ def join(superlink: str, device: Path, key: Path, root: Path | None, auth: Path 
         return nodes[0].wait()
 
 
+def trusting(references: Iterable[str]) -> dict[str, str]:
+    """The environment of nodes that may run these methods and plug-ins besides federec's own."""
+    known = [*filter(None, [os.environ.get(TRUSTED)]), *map(absolute, references)]
+    return {TRUSTED: ",".join(known)} if known else {}
+
+
 def node_config(device: Path, key: Path) -> str:
     """How a SuperNode is told which folder is its own."""
     return f"device={json.dumps(str(device.resolve()))} key={json.dumps(str(key.resolve()))}"
@@ -242,10 +259,12 @@ def bring_up(path: Path, tls: bool, auth: bool) -> Iterator[dict[str, Any]]:
     with Federation(path, tls, auth) as federation:
         federation.warm_up()
         federation.superlink()
+        config = RunFolder(path).config()
+        trusted = trusting(name for name in (config.method, *config.plugins) if name in config.sources)
         for folder, key in shares(path.resolve()):
             if auth:
                 federation.register(folder.name)
-            federation.node(folder.name, folder, key)
+            federation.node(folder.name, folder, key, **trusted)
         federation.run(path)
         yield from follow(path, federation, ("warm", "superlink"), since)
 
