@@ -93,7 +93,7 @@ def _fused_form(plugin: type[Plugin], below: type[DeviceMethod]) -> Callable[[De
 
 def without_form(method: DeviceMethod, n_items: int) -> str:
     """Which part of a method without a fused form is the cause, in words."""
-    part = type(method)
+    part: Any = type(method)
     while part.plugins and part.__bases__[1].fused_form(method, n_items) is None:
         part = part.__bases__[1]
     if part.plugins:

@@ -49,7 +49,7 @@ def train(
         method = build(method)
     if plugins:
         method = with_plugins(method, plugins)
-    given = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
+    given: dict[str, Any] = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
     given |= {"evaluate_users": evaluate_users, "device": device, "engine": engine}
     given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
