@@ -129,6 +129,7 @@ def test_a_cohort_of_many_is_many_cohorts_of_one(device_method, devices, start):
         close(state.server[name], value, name)
 
 
+@pytest.mark.thorough
 def test_the_size_of_cohorts_and_the_number_of_threads_change_nothing(device_method, devices, start):
     users = torch.arange(len(devices))
     state, seen, sizes, report = one_round(device_method, start, devices, users)
