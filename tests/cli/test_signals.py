@@ -13,7 +13,7 @@ import pytest
 
 ROUNDS = 100
 FULL = Path("/dev/full")
-SHARE = {"pfedrec": ("--participation", "0.3"), "local-only": ()}
+PARTICIPATION = {"pfedrec": ("--participation", "0.3"), "local-only": ()}
 
 
 def command(*args):
@@ -29,11 +29,11 @@ def lines_in(path):
 
 def train(method, data, out):
     settings = ("--set", "dim=4", "--set", "item_lr_factor=1", "--rounds", ROUNDS)
-    return command("train", method, "--data", data, *SHARE[method], *settings, "--out", out)
+    return command("train", method, "--data", data, *PARTICIPATION[method], *settings, "--out", out)
 
 
 def stop(args, out, how, beyond):
-    """Start, wait until so many rounds are kept, stop; what it said and its exit code."""
+    """Start, wait until the folder holds `beyond` rounds, stop. Returns the exit code and what was said on stderr."""
     process = subprocess.Popen(args, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
         limit = time.monotonic() + 60
@@ -56,7 +56,7 @@ def outcome(path):
     return result, lines, {file.name: file.read_bytes() for file in (path / "model").iterdir()}
 
 
-@pytest.mark.parametrize("method", SHARE)
+@pytest.mark.parametrize("method", PARTICIPATION)
 def test_stopped_twice_and_resumed_the_run_ends_the_same(tmp_path, make_ratings, federec, method, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # here; the processes to be stopped do wait for the disk
     data = make_ratings(tmp_path / "ratings.csv", users=60, items=80)

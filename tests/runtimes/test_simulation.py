@@ -116,6 +116,7 @@ def test_scores_of_a_user_are_what_was_ranked(device_method, split):
     assert test["sampled"] == pytest.approx(played.test["sampled"], abs=0.03)
 
 
+@pytest.mark.thorough
 def test_runs_are_the_same_every_time_and_seeds_differ(device_method, split):
     workers = [trainer(device_method, split, protocol("clean"), seed) for seed in (1, 1, 2)]
     metrics = [worker.play(1).test for worker in workers]
