@@ -113,9 +113,7 @@ class GpuRound:
         self.figures.append(figures)
         return torch.empty_like(scores).index_copy_(0, order, scores)
 
-    def launch(
-        self, programs: int, drawn: Drawn, asked: gpu_linear.Asked, judged: bool, outcome: Outcome
-    ) -> None:
+    def launch(self, programs: int, drawn: Drawn, asked: gpu_linear.Asked, judged: bool, outcome: Outcome) -> None:
         """Run the kernel; fills in the scores of what is `asked`, by the weights of others if it is `judged`, and the
         outcome."""
         raise NotImplementedError(f"{type(self).__name__}.launch")
@@ -149,9 +147,7 @@ class LinearRound(GpuRound):
         if self.form.own:
             reserve(self.store, users, lengths)
 
-    def launch(
-        self, programs: int, drawn: Drawn, asked: gpu_linear.Asked, judged: bool, outcome: Outcome
-    ) -> None:
+    def launch(self, programs: int, drawn: Drawn, asked: gpu_linear.Asked, judged: bool, outcome: Outcome) -> None:
         form, method = self.form, self.method
         n_items, dim = self.start.shape
         sharp = form.rho > 0 or form.item_rho > 0
@@ -210,9 +206,7 @@ class AdditiveRound(GpuRound):
     def reserve(self, users: Tensor, lengths: Tensor) -> None:
         reserve(self.store, users, lengths)
 
-    def launch(
-        self, programs: int, drawn: Drawn, asked: gpu_linear.Asked, judged: bool, outcome: Outcome
-    ) -> None:
+    def launch(self, programs: int, drawn: Drawn, asked: gpu_linear.Asked, judged: bool, outcome: Outcome) -> None:
         form, method, store = self.form, self.method, self.store
         n_items, dim = self.total.shape
         common = self.state.shared[str(self.table)]

@@ -76,7 +76,11 @@ class Workspace(NamedTuple):
 def _find(workspace, store, pages, had, n_items, PAGE: tl.constexpr):
     """Where the device's `had` rows lie."""
     for at in range(0, n_items, workspace.tile.shape[0]):
-        tl.store(workspace.lie + at + workspace.tile, tl.full(workspace.tile.shape, -1, tl.int32), mask=at + workspace.tile < n_items)
+        tl.store(
+            workspace.lie + at + workspace.tile,
+            tl.full(workspace.tile.shape, -1, tl.int32),
+            mask=at + workspace.tile < n_items,
+        )
     tl.debug_barrier()
     for at in range(0, had, workspace.tile.shape[0]):
         real = at + workspace.tile < had
@@ -293,7 +297,9 @@ def additive_round(
 
         tl.store(tables.weights + user * DIM + k, w, mask=k < DIM)
         tl.store(tables.biases + user, b)
-        rows, changed = _send(workspace, mine, common, store.rows, outcome.total, device, scale, own_scale, several, DIM)
+        rows, changed = _send(
+            workspace, mine, common, store.rows, outcome.total, device, scale, own_scale, several, DIM
+        )
         report(outcome.figures, device, devices, summed, steps, rows_held, rows, changed)
         tl.debug_barrier()  # the tables are the next device's
         device = tl.atomic_add(buffers.queue, 1, sem="relaxed")

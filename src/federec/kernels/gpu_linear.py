@@ -92,7 +92,9 @@ def _look(workspace, batch, w, b, plan, DIM: tl.constexpr, PULL: tl.constexpr = 
     slope = 0.0
     for at in range(0, batch.size, workspace.tile.shape[0]):
         real, sample = of_batch(batch, at + workspace.tile)
-        rows = tl.load(workspace.table + cells(sample >> 1, workspace.k, DIM), mask=values(real, workspace.k, DIM), other=0.0)
+        rows = tl.load(
+            workspace.table + cells(sample >> 1, workspace.k, DIM), mask=values(real, workspace.k, DIM), other=0.0
+        )
         z = tl.sum(rows * w[None, :], 1) + b
         if LIFTED:
             z += lift * tl.load(workspace.pulls + (sample >> 1), mask=real, other=0.0)
@@ -212,7 +214,9 @@ def _send(workspace, drawn, shared, total, quantiles, key, device, plan, NOISY: 
         real, sample = of_batch(drawn, at + workspace.tile)
         there = values(unmark(workspace.mark, sample >> 1, real, device), workspace.k, DIM)
         place = cells(sample >> 1, workspace.k, DIM)
-        change = tl.load(workspace.table + place, mask=there, other=0.0) - tl.load(shared + place, mask=there, other=0.0)
+        change = tl.load(workspace.table + place, mask=there, other=0.0) - tl.load(
+            shared + place, mask=there, other=0.0
+        )
         if NOISY:
             noise = plan.laplace * laplace(quantiles, key, sample >> 1, workspace.k, DIM)
             change = tl.where(there, change + noise, 0.0)
@@ -267,7 +271,9 @@ def linear_round(
                 w, b, loss, steps = _pass(workspace, whole, 0, half, w, b, loss, steps, plan, SHARP, DIM, ROWS=False)
             begin = half * plan.disjoint
             for _ in range(plan.epochs):
-                w, b, loss, steps = _pass(workspace, whole, begin, count, w, b, loss, steps, plan, SHARP, DIM, WEIGHTS=False)
+                w, b, loss, steps = _pass(
+                    workspace, whole, begin, count, w, b, loss, steps, plan, SHARP, DIM, WEIGHTS=False
+                )
         else:
             order = drawn.order
             for _ in range(plan.epochs):

@@ -151,11 +151,15 @@ def _sharp_gradient(
     scale = rho_shared / max(np.float32(math.sqrt(squares)), _OFF)
     if rho_private > 0:
         _climb(user, slope, rho_private / max(np.float32(math.sqrt(square(slope))), _OFF), workspace.user_uphill)
-        gradient_of(tile, batch, count, table, places, net, workspace.user_uphill, _STILL, known, _NO, gradient, _YES, slope)
+        gradient_of(
+            tile, batch, count, table, places, net, workspace.user_uphill, _STILL, known, _NO, gradient, _YES, slope
+        )
     if rho_shared > 0:
         _climb(net.flat, gradient.flat, scale, workspace.uphill.flat)
         turn(workspace.uphill)
-        gradient_of(tile, batch, count, table, places, workspace.uphill, user, scale, known[:0], _YES, gradient, _NO, slope)
+        gradient_of(
+            tile, batch, count, table, places, workspace.uphill, user, scale, known[:0], _YES, gradient, _NO, slope
+        )
     return loss
 
 
