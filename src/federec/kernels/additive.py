@@ -13,15 +13,15 @@ from federec.kernels.cpu import (
     distinct,
     draw_rows,
     exact,
+    floats,
     jit,
     kernel,
     look_up,
     make_samples,
     release,
     send,
-    shuffled,
-    sigmoid,
 )
+from federec.kernels.cpu import shuffled, sigmoid
 from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, end, redundancy, weigh
 
@@ -99,12 +99,12 @@ def additive_workspace(n_items: int, most: int, dim: int) -> Workspace:
     return Workspace(
         samples=make_samples(n_items, most),
         positive=np.empty(rows, np.bool_),
-        c=np.empty((rows, dim), np.float32),
-        d=np.zeros((rows, dim), np.float32),
-        scale=np.empty(2, np.float32),
-        b=np.empty(1, np.float32),
-        gradient=np.empty(dim, np.float32),
-        uphill=np.empty(dim, np.float32),
+        c=floats(rows, dim),
+        d=floats(rows, dim),
+        scale=floats(2),
+        b=floats(1),
+        gradient=floats(dim),
+        uphill=floats(dim),
         slots=np.empty(most, np.int32),
         seen=np.full(rows, -1, np.int32),
         rows=np.empty(rows, np.int32),

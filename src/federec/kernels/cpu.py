@@ -66,11 +66,17 @@ DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
 
 
+_LINE = 16  # float32 of a line of memory
+_APART = 128  # float32, more than a compiled loop takes at once
+
+
 def floats(*sizes: int) -> Any:
-    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time."""
+    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time. No two such arrays
+    begin close together: compiled loops look at that, and take sums in another order, with other last digits, where a
+    vector that is written lies just behind one that is read."""
     size = math.prod(sizes)
-    values = np.zeros(size + 15, np.float32)
-    start = -(values.ctypes.data // 4) % 16
+    values = np.zeros(max(size, _APART) + _LINE - 1, np.float32)
+    start = -(values.ctypes.data // 4) % _LINE
     return values[start : start + size].reshape(sizes)
 
 

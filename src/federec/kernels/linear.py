@@ -17,6 +17,7 @@ from federec.kernels.cpu import (
     Samples,
     draw_rows,
     exp,
+    floats,
     jit,
     kernel,
     laplace,
@@ -24,9 +25,8 @@ from federec.kernels.cpu import (
     make_samples,
     release,
     send,
-    shuffled,
-    sigmoid,
 )
+from federec.kernels.cpu import shuffled, sigmoid
 from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, blend, end, step_mixed
 
@@ -103,15 +103,15 @@ def linear_workspace(n_items: int, most: int, dim: int, batch: int) -> Workspace
     rows = min(most, n_items)
     return Workspace(
         samples=make_samples(n_items, most),
-        table=np.empty((rows, dim), np.float32),
+        table=floats(rows, dim),
         slots=np.empty(most, np.int32),
-        sides=np.empty(most, np.float32),
-        w=np.empty(dim + 1, np.float32),
-        uphill=np.empty(dim + 1, np.float32),
-        gradient=np.empty(dim + 1, np.float32),
-        z=np.empty(batch, np.float32),
-        error=np.empty(batch, np.float32),
-        pulls=np.zeros(rows, np.float32),
+        sides=floats(most),
+        w=floats(dim + 1),
+        uphill=floats(dim + 1),
+        gradient=floats(dim + 1),
+        z=floats(batch),
+        error=floats(batch),
+        pulls=floats(rows),
     )
 
 

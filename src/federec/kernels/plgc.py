@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import distinct, jit, sigmoid
+from federec.kernels.cpu import distinct, floats, jit, sigmoid
 
 
 class Mixing(NamedTuple):
@@ -56,18 +56,18 @@ def make_mix(settings: Mixing | None, rows: int, dim: int) -> Mix | None:
         return None
     return Mix(
         settings,
-        np.empty(2, np.float32),
-        np.empty((rows, dim), np.float32),
+        floats(2),
+        floats(rows, dim),
         np.full(rows, -1, np.int32),
         np.empty(rows, np.int32),
         np.empty(rows, np.int32),
         np.empty(rows, np.bool_),
-        np.empty(rows, np.float32),
-        np.empty((rows + 3, dim), np.float32),
-        np.empty((rows + 3, dim), np.float32),
-        np.empty((rows + 3, dim), np.float32),
-        np.empty((dim, dim), np.float32),
-        np.empty((3, dim), np.float32),
+        floats(rows),
+        floats(rows + 3, dim),
+        floats(rows + 3, dim),
+        floats(rows + 3, dim),
+        floats(dim, dim),
+        floats(3, dim),
     )
 
 
