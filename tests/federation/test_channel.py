@@ -6,7 +6,7 @@ from federec.cohort.draw import Devices
 from federec.errors import UserError
 from federec.federation.channel import Channel, Link
 from federec.federation.device import cohorts, learn, update_of
-from federec.federation.fused import fused_round
+from federec.federation.engine import fused_round
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.plugins.registry import build

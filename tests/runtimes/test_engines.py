@@ -5,6 +5,7 @@ import torch
 
 from federec.cohort.draw import Devices
 from federec.evaluation.evaluator import Evaluator
+from federec.federation.channel import Link
 from federec.federation.state import State
 from federec.runtimes.engines import Fused, Stacked
 
@@ -30,8 +31,10 @@ def make(small, random_split):
 
     def engine(kind, evaluated=None):
         if kind == "stacked":
-            return Stacked(method, devices, 3)
-        return Fused(method, devices, 3, torch.ones(USERS, dtype=torch.bool) if evaluated is None else evaluated)
+            return Stacked(method, devices, 3, Link.of(method))
+        return Fused(
+            method, devices, 3, Link.of(method), torch.ones(USERS, dtype=torch.bool) if evaluated is None else evaluated
+        )
 
     def start():
         return State.start(method, 60, USERS, 3)

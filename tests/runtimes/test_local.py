@@ -130,9 +130,15 @@ def test_the_result_says_which_engine_played_and_why(data):
     short = fr.train(fr.PFedRec(dim=4), data, rounds=1).result["engine"]
     assert short == {"used": "torch", "reason": "the run is too short to repay compiling a kernel"}
     without = fr.train(build("metamf", (), {"dim": 4}), data, rounds=1).result["engine"]
-    assert without == {"used": "torch", "reason": "'metamf' with these settings has no kernel on cpu"}
+    assert without == {"used": "torch", "reason": "no kernel plays 'metamf'"}
     central = fr.train("popularity", data, rounds=1).result["engine"]
-    assert central == {"used": "torch", "reason": "'popularity' is trained on pooled data, without a kernel"}
+    assert central == {"used": "torch", "reason": "'popularity' is not trained on devices"}
+    clipped = fr.train(fr.PFedRec(dim=4), data, rounds=1, channel=["clip:norm=1"]).result["engine"]
+    assert clipped["reason"] == "stage 'clip' works on single updates, and kernels only give their sum"
+    with pytest.raises(
+        UserError, match="cannot run on the fused engine: aggregator 'touched-mean' needs single updates"
+    ):
+        fr.train(fr.PFedRec(dim=4), data, rounds=1, aggregator="touched-mean", engine="fused")
 
 
 def test_a_seed_decides_everything(tmp_path, data, whole):
