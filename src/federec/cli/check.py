@@ -14,9 +14,12 @@ def check(
     ),
 ) -> None:
     """Check a method or plug-in on small generated data; exit code 1 where a property does not hold."""
+    import torch
+
     from federec.checks.suite import suite, verdict
     from federec.reporting.tables import verdicts_table
 
+    torch.set_num_threads(1)  # the data is small: more threads would only wait for each other
     verdicts = [verdict(one) for one in suite(reference)]
     words = ["info" if one.check.informs else "passed" if one.passed else "FAILED" for one in verdicts]
     verdicts_table((one.check.name, word, one.saw) for one, word in zip(verdicts, words, strict=True))

@@ -90,8 +90,9 @@ def _serve(transport: Transport, path: Path, events: Events) -> None:
         assert point.best_state is not None  # a server has nothing private, and so nothing large
         began = time.perf_counter()
         review = server.review(point.best_state, point.best.round)
-        result = outcome(config, server.data, _ENGINE, point, history, review, time.perf_counter() - began)
-        result |= server.link.channel.privacy()
+        result = outcome(
+            config, server.method, server.data, _ENGINE, point, history, review, time.perf_counter() - began
+        )
         folder.write_result(result, review.ranks, html_report(result, history))
         events.say("finished", rounds=len(history))
 

@@ -20,7 +20,7 @@ from federec.evaluation.evaluator import Report
 from federec.evaluation.metrics import Metrics
 from federec.evaluation.protocols import protocol as named_protocol
 from federec.federation.state import State
-from federec.methods.base import Notes
+from federec.methods.base import DeviceMethod, Method, Notes
 from federec.runs.best import Best
 from federec.runs.checkpointing import Checkpointing
 from federec.runs.config import RunConfig
@@ -171,6 +171,7 @@ def _line(number: int, played: Played) -> Line:
 
 def outcome(
     config: RunConfig,
+    method: Method,
     data: dict[str, Any],
     engine: EngineChoice,
     point: Checkpoint,
@@ -184,8 +185,8 @@ def outcome(
     played = sum(spent)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
-        "method": config.method,
-        "plugins": list(config.plugins),
+        "method": method.name,
+        "plugins": list(method.plugins),
         "protocol": config.protocol,
         "seed": config.seed,
         "rounds": len(history),
@@ -211,7 +212,7 @@ def outcome(
             "torch": torch.__version__,
             "numpy": np.__version__,
         },
-    }
+    } | (config.link(method).channel.privacy() if isinstance(method, DeviceMethod) else {})
 
 
 def communication(history: list[Line]) -> dict[str, float | None]:

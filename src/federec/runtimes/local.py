@@ -10,7 +10,7 @@ from typing import Any
 from federec.data.interactions import Interactions
 from federec.data.split import Split, leave_one_out
 from federec.errors import UserError
-from federec.methods.base import DeviceMethod, Method
+from federec.methods.base import Method
 from federec.plugins.base import Plugin
 from federec.plugins.registry import build, with_plugins
 from federec.reporting.report import html_report
@@ -143,10 +143,7 @@ def _loop(
         "merged_duplicates": max(0, data.merged),  # data made in memory may not know
         "sha256": data.sha256 or point.data,
     }
-    result = outcome(config, described, worker.engine_choice, point, history, review, reviewing)
-    result |= {"method": method.name, "plugins": list(method.plugins)}  # short names, for tables
-    if isinstance(method, DeviceMethod):
-        result |= config.link(method).channel.privacy()
+    result = outcome(config, method, described, worker.engine_choice, point, history, review, reviewing)
     if folder is not None and group.first:
         folder.write_result(result, review.ranks, html_report(result, history))
     return Run(config, method, result, history, point, split.data, review.ranks)
