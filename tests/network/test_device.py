@@ -1,5 +1,6 @@
 """A node answers whatever it is sent."""
 
+import hashlib
 import logging
 from contextlib import closing
 from dataclasses import replace
@@ -34,6 +35,21 @@ def test_a_good_order_is_carried_out(ask):
     assert len(reply.update.ids) == len(reply.update.rows["items"]) > 0
     assert ask(replace(ORDER, kind="query").pack()).update.rows == {}
     assert "valid full hr@10" in ask(replace(ORDER, kind="evaluate", full=True).pack()).sums
+
+
+def test_a_server_cannot_make_a_device_import_what_it_names(ask, tmp_path, monkeypatch, caplog):
+    """A file runs only where the device itself was told to trust it, and only with the content that the server has."""
+    file = tmp_path / "mine.py"
+    file.write_text(f"import federec as fr\nopen({str(tmp_path / 'ran')!r}, 'w')\nclass Mine(fr.PFedRec):\n    pass\n")
+    order = replace(ORDER, config=ORDER.config | {"method": f"{file}:Mine", "sources": {f"{file}:Mine": "0" * 64}})
+    for method in (f"{file}:Mine", "mine:Mine"):
+        assert ask(replace(order, config=order.config | {"method": method}).pack()).failed == "device"
+    assert not (tmp_path / "ran").exists()
+    monkeypatch.setenv("FEDEREC_METHODS", f"{file}:Mine")
+    assert ask(order.pack()).failed == "device"
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    order = replace(order, config=order.config | {"sources": {f"{file}:Mine": sha256}})
+    assert ask(order.pack()).failed == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"anything", ORDER.pack()[:-7], ORDER.pack()[:40]], ids=len)

@@ -9,6 +9,7 @@ import pytest
 
 import federec as fr
 from federec.checks.runs import outcome, resumed
+from federec.errors import UserError
 from federec.plugins.registry import build
 from federec.runs import folder as folders
 from federec.runs.best import Best

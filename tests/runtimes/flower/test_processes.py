@@ -100,10 +100,22 @@ def write_ratings(path, users=24, items=60):
     return path
 
 
-def test_up_stopped_by_ctrl_c_and_resumed_ends_as_a_local_run(tmp_path):
+MINE = """
+import federec as fr
+
+
+class Mine(fr.PFedRec):
+    def item_rate(self, n_items):
+        return super().item_rate(n_items) / 2
+"""
+
+
+def test_up_with_a_method_of_ones_own_stopped_by_ctrl_c_and_resumed_ends_as_a_local_run(tmp_path):
     out, data = tmp_path / "run", write_ratings(tmp_path / "ratings.csv")
+    (tmp_path / "mine.py").write_text(MINE)
     small = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
-    process = up("--devices", 2, "--data", data, "--rounds", 2, *small, "--network", "metrics_port=0", "--out", out)
+    given = ["--devices", 3, "--data", data, "--method", f"{tmp_path / 'mine.py'}:Mine", "--rounds", 2, *small]
+    process = up(*given, "--tls", "--auth", "--network", "metrics_port=0", "--out", out)
     try:
         until(process, lambda: events(out, "round"))
         port = events(out, "start")[0]["metrics"]
@@ -115,7 +127,7 @@ def test_up_stopped_by_ctrl_c_and_resumed_ends_as_a_local_run(tmp_path):
     finally:
         process.kill()
     assert 'federec_bytes_total{direction="up"}' in figures
-    assert "\nfederec_devices 2\n" in figures
+    assert "\nfederec_devices 3\n" in figures
     assert process.returncode == 130
     assert errors.splitlines()[-1] == f"stopped; continue with: federec federation up --resume {out}"
     assert "Traceback" not in errors
@@ -129,6 +141,7 @@ def test_up_stopped_by_ctrl_c_and_resumed_ends_as_a_local_run(tmp_path):
     assert "test, against 99 items" in said
     assert_gone(out)
     config = RunFolder(out).config()
+    assert json.loads((out / "result.json").read_text())["method"] == "mine"
     run_locally(config, config.load(), RunFolder(tmp_path / "local"))
     assert_same(out, tmp_path / "local")
 

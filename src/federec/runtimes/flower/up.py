@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -48,6 +49,10 @@ _SERVER = (
 )
 
 
+_REVIVE = 5.0
+"""Seconds between looks for nodes that have ended."""
+
+
 def environment(home: Path) -> dict[str, str]:
     """Of all Flower processes: at home in a folder, silent towards the outside, with the packages that are here."""
     return os.environ | {
@@ -76,6 +81,8 @@ class Federation:
         self.home, self.tls, self.auth = home.resolve(), tls, auth
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.nodes: dict[str, Callable[[], None]] = {}
+        """What starts each node again."""
         self.scratch = Path(tempfile.mkdtemp(prefix="federec-"))  # the address of a socket must be short
         self.environment = environment(self.home / "flower")
 
@@ -92,6 +99,8 @@ class Federation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Nodes first: one that ends tells the SuperLink, which refuses it for a minute if it comes back otherwise.
+        self.stop(*self.nodes.keys() & self.processes.keys())
         self.stop(*self.processes)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -167,6 +176,7 @@ class Federation:
 
     def node(self, name: str, device: Path, key: Path, *extra: str, **environ: str) -> None:
         """A node's end of the network."""
+        self.nodes[name] = partial(self.node, name, device, key, *extra, **environ)
         secure = ["--root-certificates", str(self.home / "tls" / ROOT)] if self.tls else ["--insecure"]
         auth = ["--auth-supernode-private-key", str(self.home / "keys" / name)] if self.auth else []
         self.start(
@@ -179,6 +189,14 @@ class Federation:
             *extra,
             **environ,
         )
+
+    def revive(self) -> None:
+        """Start nodes again that have ended by themselves: the SuperLink refuses a node whose last process was killed,
+        until it has missed that process for a while."""
+        for name in self.nodes.keys() & self.processes.keys():
+            if self.processes[name].poll() is not None:
+                self.stop(name)
+                self.nodes[name]()
 
     def run(self, folder: Path, *extra: str) -> None:
         """Let the SuperLink start the run of a federation's folder."""
@@ -272,7 +290,7 @@ def bring_up(path: Path, tls: bool, auth: bool) -> Iterator[dict[str, Any]]:
 def follow(folder: Path, federation: Federation, names: Sequence[str], since: int = 0) -> Iterator[dict[str, Any]]:
     """The server's events as they come, until the run is over. A UserError where a process has to be there and is not,
     or where the run failed."""
-    path, position = folder / EVENTS, since
+    path, position, revived = folder / EVENTS, since, time.monotonic()
     while True:
         if path.exists() and path.stat().st_size > position:
             with path.open("rb") as file:
@@ -288,6 +306,9 @@ def follow(folder: Path, federation: Federation, names: Sequence[str], since: in
                     if event["event"] == "failed":
                         raise UserError(f"the run failed: {event['error']}")
         federation.fail_if_dead(*names)
+        if time.monotonic() > revived + _REVIVE:
+            federation.revive()
+            revived = time.monotonic()
         time.sleep(0.1)
 
 
