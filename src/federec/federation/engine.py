@@ -1,4 +1,4 @@
-"""Which kernels play the rounds of a method: one table for each kind of hardware, from a method's form to its kernels."""
+"""Which kernels play the rounds of a method: for each kind of hardware a table from a method's form to its kernels."""
 
 from __future__ import annotations
 

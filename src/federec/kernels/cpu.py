@@ -71,7 +71,7 @@ _APART = 128  # float32, more than a compiled loop takes at once
 
 
 def floats(*sizes: int) -> Any:
-    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time. No two such arrays
+    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time. No two of them
     begin close together: compiled loops look at that, and take sums in another order, with other last digits, where a
     vector that is written lies just behind one that is read."""
     size = math.prod(sizes)
@@ -298,6 +298,12 @@ def release(samples: Any, held: int) -> None:
 
 
 @jit
+def copy(values: Any, out: Any) -> None:
+    for k in range(len(out)):
+        out[k] = values[k]
+
+
+@jit
 def look_up(table: Any, rows: Any, out: Any) -> None:
     """Copy these rows of a table."""
     for i in range(len(rows)):
@@ -341,22 +347,6 @@ def shuffled(key: Any, epoch: int, count: int, sorting: Any) -> None:
 
 
 @jit
-def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> int:
-    """The distinct rows of a batch and how often it holds each; returns how many. `seen` is all -1 between calls."""
-    count = 0
-    for slot in slots:
-        if seen[slot] < 0:
-            seen[slot] = count
-            rows[count] = slot
-            times[count] = 0
-            count += 1
-        times[seen[slot]] += 1
-    for i in range(count):
-        seen[rows[i]] = -1
-    return count
-
-
-@jit
 def clear(seen: Any, rows: Any) -> None:
     """Rows are no longer seen."""
     for i in range(len(rows)):
@@ -379,7 +369,7 @@ def collect(slots: Any, weight: Any, count: int, seen: Any, rows: Any, weights: 
 
 @jit
 def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> int:
-    """The distinct rows of a batch and how often it holds each; returns their number. `seen` is all -1 between calls."""
+    """The distinct rows of a batch and how often it holds each; returns how many. `seen` is all -1 between calls."""
     count = collect(slots, 1, 0, seen, rows, times)
     clear(seen, rows[:count])
     return count

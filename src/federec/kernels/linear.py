@@ -25,8 +25,9 @@ from federec.kernels.cpu import (
     make_samples,
     release,
     send,
+    shuffled,
+    sigmoid,
 )
-from federec.kernels.cpu import shuffled, sigmoid
 from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, blend, end, step_mixed
 

@@ -9,9 +9,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import Samples, clear, collect, draw_rows, floats, integers, jit, kernel, look_up, make_samples
-from federec.kernels.cpu import release, send, shuffled
-from federec.kernels.network import Batch, Net, Shape, Tile, copy, gradient_of, make_net, make_tile, square, turn
+from federec.kernels.cpu import (
+    Samples,
+    clear,
+    collect,
+    copy,
+    draw_rows,
+    floats,
+    integers,
+    jit,
+    kernel,
+    look_up,
+    make_samples,
+    release,
+    send,
+    shuffled,
+)
+from federec.kernels.network import Batch, Net, Shape, Tile, gradient_of, make_net, make_tile, square, turn
 from federec.kernels.patterns import make_patterns
 
 _PATTERNS = 1 << 12  # that are kept before they are added up
