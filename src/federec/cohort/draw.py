@@ -64,7 +64,8 @@ class Devices:
 
     def keys(self, seed: int, round_: int, users: Tensor) -> Tensor:
         """Keys of the users' random streams in a round."""
-        return streams.keys(seed, round_, users if self.numbers is None else self.numbers[users])
+        keys: Tensor = streams.keys(seed, round_, users if self.numbers is None else self.numbers[users])
+        return keys
 
     def history(self, users: Tensor) -> History:
         """What the users have trained on."""

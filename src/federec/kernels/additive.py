@@ -10,7 +10,6 @@ import numpy as np
 
 from federec.kernels.cpu import (
     Samples,
-    copy,
     distinct,
     draw_rows,
     exact,
@@ -84,9 +83,7 @@ class Workspace(NamedTuple):
     """[rows, dim] the device's rows, less their scales; d stays 0 where there is none."""
     scale: Any
     """[2] what c and d are multiplied by."""
-    w: Any
     b: Any
-    """The device's u and b."""
     gradient: Any
     uphill: Any
     slots: Any
@@ -106,7 +103,6 @@ def additive_workspace(n_items: int, most: int, dim: int) -> Workspace:
         c=floats(rows, dim),
         d=floats(rows, dim),
         scale=floats(2),
-        w=floats(dim),
         b=floats(1),
         gradient=floats(dim),
         uphill=floats(dim),
@@ -298,10 +294,10 @@ def _fold(table: Any, scale: Any, which: int) -> None:
 
 
 @jit
-def _device(workspace: Any, held: int, count: int, mix: Any, key: Any, steps: Any, loss: Any) -> None:
+def _device(workspace: Any, held: int, count: int, mix: Any, w: Any, key: Any, steps: Any, loss: Any) -> None:
     """A device's passes over its samples, in place, until its mean loss since the round began settles."""
     c, d, scale = workspace.c[:held], workspace.d[:held], workspace.scale
-    w, b, gradient = workspace.w, workspace.b, workspace.gradient
+    b, gradient = workspace.b, workspace.gradient
     rows, times, seen, positive = workspace.rows, workspace.times, workspace.seen, workspace.positive
     drawn, slots, sorting = workspace.samples.drawn[:count], workspace.slots, workspace.samples.sorting
     batch, several = steps.batch, count > steps.batch
@@ -344,7 +340,7 @@ def additive_round(
 ) -> None:
     """The round of one thread's users: their u, b and d step in place, the changes of c are added up. `mix`: see
     `kernels.plgc`; None: nothing is mixed."""
-    samples, positive, w, b = workspace.samples, workspace.positive, workspace.w, workspace.b
+    samples, positive, b = workspace.samples, workspace.positive, workspace.b
     for index in range(thread.first, len(players.users), thread.every):
         user, key = players.users[index], players.keys[index]
         held, count, stride = draw_rows(samples, histories, user, key, steps.negatives)
@@ -356,12 +352,10 @@ def additive_round(
         if tables.keeps:
             look_up(tables.start, ids, d)
             recall(tables.store, user, samples.slot_of, d)
-        copy(tables.weights[user], w)
         b[0] = tables.biases[user]
         begin(mix, user, c)
-        _device(workspace, held, count, mix, key, steps, out.loss)
+        _device(workspace, held, count, mix, tables.weights[user], key, steps, out.loss)
         end(mix, user)
-        copy(w, tables.weights[user])
         tables.biases[user] = b[0]
         send(ids, c, tables.common, out.total, out.sent[index])
         if tables.keeps:
