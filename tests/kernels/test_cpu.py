@@ -11,7 +11,7 @@ from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
 from federec.kernels import cpu
 from federec.kernels.additive import additive_round
-from federec.kernels.cpu import DIGIT, bits, draw, exp, log1p, shuffled, sources
+from federec.kernels.cpu import DIGIT, Sorting, bits, draw, exp, log1p, shuffled, sources
 from federec.kernels.linear import linear_round, linear_scores
 
 
@@ -26,8 +26,15 @@ def drawn(*args):
 
 
 @numba.njit
-def order(*args):
-    shuffled(*args)
+def shuffle(key, epoch, count, sorting):
+    shuffled(key, epoch, count, sorting)
+
+
+def order(key, epoch, count):
+    """The positions of samples after shuffling."""
+    sorting = Sorting(*(np.zeros(count, np.int32) for _ in range(4)), np.zeros(1 << DIGIT, np.int32))
+    shuffle(key, epoch, count, sorting)
+    return sorting.order
 
 
 @numba.njit
@@ -72,25 +79,21 @@ def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, n
     orders = [samples.order(epoch) for epoch in (0, 3)]
     for row, user in enumerate(users.tolist()):
         key = samples.key[row].numpy().view(np.uint64)
-        items, room = np.zeros(500, np.int32), np.zeros(n_items, np.int32)
+        items, open_items = np.zeros(500, np.int32), np.zeros(n_items, np.int32)
         gaps = devices.gaps[devices.closed_ptr[user] : devices.closed_ptr[user + 1]].numpy()
         positives = devices.train[devices.ptr[user] : devices.ptr[user + 1]].numpy()
-        count = drawn(positives, gaps, n_items, key, 4, items, room)
+        count = drawn(positives, gaps, n_items, key, 4, items, open_items)
         assert count == int(samples.counts[row])
         assert items[:count].tolist() == samples.items[row, :count].tolist()
         for epoch, expected in zip((0, 3), orders, strict=True):
-            parts = [np.zeros(500, np.int32) for _ in range(4)]
-            order(key, epoch, count, *parts, np.zeros(1 << DIGIT, np.int32))
-            assert parts[0][:count].tolist() == expected[row, :count].tolist()
+            assert order(key, epoch, count).tolist() == expected[row, :count].tolist()
 
 
 def test_many_samples_are_shuffled_by_key_and_equal_keys_by_position():
     count, key = 100_000, np.array([7], np.int64)
     keys = (streams.bits(key, streams.SHUFFLE + np.arange(count)) >> 33) & 0x7FFF_FFFF
     assert len(np.unique(keys)) < count
-    parts = [np.zeros(count, np.int32) for _ in range(4)]
-    order(key.view(np.uint64)[0], 0, count, *parts, np.zeros(1 << DIGIT, np.int32))
-    assert (parts[0] == np.argsort(keys, kind="stable")).all()
+    assert (order(key.view(np.uint64)[0], 0, count) == np.argsort(keys, kind="stable")).all()
 
 
 def test_exp():

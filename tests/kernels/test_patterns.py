@@ -44,13 +44,13 @@ def test_what_comes_back_is_what_autograd_finds(hidden, patterns, merge, shared)
         outputs.append((t := (t @ w + b).relu()).detach().numpy())
     (torch.tensor(error) * (t @ torch.tensor(net.top[:-1]))).sum().backward()
 
-    room = make_patterns(ROWS, TILE, (DIM, *hidden[:-1]), hidden, merge)
+    kept = make_patterns(ROWS, TILE, (DIM, *hidden[:-1]), hidden, merge)
     out, pull = np.zeros_like(x), np.zeros(hidden[0], np.float32)
-    back(net, gradient, tile, room, x[9:], tuple(each[9:] for each in outputs), -error[9:], shared, out[9:], pull)
+    back(net, gradient, tile, kept, x[9:], tuple(each[9:] for each in outputs), -error[9:], shared, out[9:], pull)
     for each in (gradient.flat, out, pull):  # nothing is left of what came before
         each.fill(0)
-    back(net, gradient, tile, room, x, tuple(outputs), error, shared, out, pull)
-    assert room.count[0] in (patterns if merge else [ROWS])
+    back(net, gradient, tile, kept, x, tuple(outputs), error, shared, out, pull)
+    assert kept.count[0] in (patterns if merge else [ROWS])
     close = {"rtol": 1e-4, "atol": 1e-4 * float(weights[0].grad.abs().max())}
     np.testing.assert_allclose(pull, biases[0].grad, **close)
     if shared:

@@ -296,7 +296,8 @@ def _fold(table: Any, scale: Any, which: int) -> None:
 @jit
 def _device(workspace: Any, held: int, count: int, mix: Any, w: Any, key: Any, steps: Any, loss: Any) -> None:
     """A device's passes over its samples, in place, until its mean loss since the round began settles."""
-    c, d, scale, b, gradient = workspace.c[:held], workspace.d[:held], workspace.scale, workspace.b, workspace.gradient
+    c, d, scale = workspace.c[:held], workspace.d[:held], workspace.scale
+    b, gradient = workspace.b, workspace.gradient
     rows, times, seen, positive = workspace.rows, workspace.times, workspace.seen, workspace.positive
     drawn, slots, sorting = workspace.samples.drawn[:count], workspace.slots, workspace.samples.sorting
     batch, several = steps.batch, count > steps.batch

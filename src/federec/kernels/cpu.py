@@ -19,7 +19,7 @@ jit: Any = numba.njit(**_OPTIONS | {"no_cpython_wrapper": True})
 """A piece of kernels, which Python does not call: without a way in for it, compilation takes less time and memory."""
 
 exact: Any = numba.njit(**_OPTIONS | {"fastmath": False, "no_cpython_wrapper": True})
-"""The same, of which the compiler rounds every result as written: it does not reorder what a caller goes on with."""
+"""The same, but rounded as it is written: the compiler does not change the order of its operations."""
 
 
 def sources(folder: Path) -> str:
@@ -66,17 +66,11 @@ DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
 
 
-_LINE = 16  # float32 of a line of memory
-_APART = 128  # float32, more than a compiled loop takes at once
-
-
 def floats(*sizes: int) -> Any:
-    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time. No two such arrays
-    begin close together: compiled loops look at that, and take sums in another order, with other last digits, where a
-    vector that is written lies just behind one that is read."""
+    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time."""
     size = math.prod(sizes)
-    values = np.zeros(max(size, _APART) + _LINE - 1, np.float32)
-    start = -(values.ctypes.data // 4) % _LINE
+    values = np.zeros(size + 15, np.float32)
+    start = -(values.ctypes.data // 4) % 16
     return values[start : start + size].reshape(sizes)
 
 
@@ -164,7 +158,7 @@ class Samples(NamedTuple):
 
 def make_samples(n_items: int, most: int) -> Samples:
     """For any device with at most `most` samples."""
-    sorting = Sorting(*(integers(most) for _ in range(4)), integers(1 << DIGIT))
+    sorting = Sorting(integers(most), integers(most), integers(most), integers(most), integers(1 << DIGIT))
     slot_of = np.full(n_items, -1, np.int32)
     return Samples(slot_of, integers(n_items), integers(min(most, n_items) + 1), integers(most), sorting)
 
@@ -298,6 +292,12 @@ def release(samples: Any, held: int) -> None:
 
 
 @jit
+def copy(values: Any, out: Any) -> None:
+    for k in range(len(out)):
+        out[k] = values[k]
+
+
+@jit
 def look_up(table: Any, rows: Any, out: Any) -> None:
     """Copy these rows of a table."""
     for i in range(len(rows)):
@@ -341,22 +341,6 @@ def shuffled(key: Any, epoch: int, count: int, sorting: Any) -> None:
 
 
 @jit
-def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> int:
-    """The distinct rows of a batch and how often it holds each; returns how many. `seen` is all -1 between calls."""
-    count = 0
-    for slot in slots:
-        if seen[slot] < 0:
-            seen[slot] = count
-            rows[count] = slot
-            times[count] = 0
-            count += 1
-        times[seen[slot]] += 1
-    for i in range(count):
-        seen[rows[i]] = -1
-    return count
-
-
-@jit
 def clear(seen: Any, rows: Any) -> None:
     """Rows are no longer seen."""
     for i in range(len(rows)):
@@ -378,8 +362,8 @@ def collect(slots: Any, weight: Any, count: int, seen: Any, rows: Any, weights: 
 
 
 @jit
-def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> int:
-    """The distinct rows of a batch and how often it holds each; returns their number. `seen` is all -1 between calls."""
+def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> Any:
+    """The distinct rows of a batch and how often it holds each; returns how many. `seen` is all -1 between calls."""
     count = collect(slots, 1, 0, seen, rows, times)
     clear(seen, rows[:count])
     return count

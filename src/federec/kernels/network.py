@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import even, exp, floats, jit, kernel, log1p, look_up, sigmoid
+from federec.kernels.cpu import copy, even, exp, floats, jit, kernel, log1p, look_up, sigmoid
 from federec.kernels.patterns import Patterns, add_up, forget, take_in, transpose
 
 _PRODUCTS = 1_000_000  # in one multiplication: up to that OpenBLAS takes matrices as they lie, near the machine's limit
@@ -109,12 +109,6 @@ def make_tile(shape: Shape, first: int = 0) -> Tile:
         floats(shape.hidden[0]),
         floats(shape.product),
     )
-
-
-@jit
-def copy(values: Any, out: Any) -> None:
-    for k in range(len(out)):
-        out[k] = values[k]
 
 
 @jit

@@ -13,6 +13,7 @@ from federec.kernels.cpu import (
     Samples,
     clear,
     collect,
+    copy,
     draw_rows,
     floats,
     integers,
@@ -24,7 +25,7 @@ from federec.kernels.cpu import (
     send,
     shuffled,
 )
-from federec.kernels.network import Batch, Net, Shape, Tile, copy, gradient_of, make_net, make_tile, square, turn
+from federec.kernels.network import Batch, Net, Shape, Tile, gradient_of, make_net, make_tile, square, turn
 from federec.kernels.patterns import make_patterns
 
 _PATTERNS = 1 << 12  # that are kept before they are added up

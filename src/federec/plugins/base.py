@@ -93,10 +93,15 @@ def _fused_form(plugin: type[Plugin], below: type[DeviceMethod]) -> Callable[[De
 
 def without_form(method: DeviceMethod, n_items: int) -> str:
     """Which part of a method without a fused form is the cause, in words."""
-    part: Any = type(method)
-    while part.plugins and part.__bases__[1].fused_form(method, n_items) is None:
-        part = part.__bases__[1]
-    if part.plugins:
-        return f"no kernel plays plug-in '{part.plugins[-1]}' on {'+'.join((method.name, *part.plugins[:-1]))}"
+    part, below = type(method), _below(type(method))
+    while below is not None and below.fused_form(method, n_items) is None:
+        part, below = below, _below(below)
+    if below is not None:
+        return f"no kernel plays plug-in '{part.plugins[-1]}' on {'+'.join((method.name, *below.plugins))}"
     known = part.fused_form is not DeviceMethod.fused_form
     return f"no kernel plays '{method.name}'" + (" with these settings" if known else "")
+
+
+def _below(method: type[DeviceMethod]) -> type[DeviceMethod] | None:
+    """The class that the outermost plug-in of a method lies over; None where there is none."""
+    return cast(type[DeviceMethod], method.__bases__[1]) if method.plugins else None
