@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -19,11 +20,15 @@ from federec.methods.registry import METHODS
 from federec.plugins.registry import PLUGINS, build
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of processes that tests start: several of them share the cores
 settings.register_profile("calm", deadline=None, derandomize=True)
 settings.load_profile("calm")
 
 THOROUGH = (
     "tests/cli/test_signals.py",  # start processes
+    "tests/cli/test_outside.py",
+    "tests/cli/test_new.py",
+    "tests/test_docs.py",
     "tests/reproduction/test_pages.py",
     "tests/reproduction/test_summary.py",
     "tests/runtimes/flower/",
@@ -31,6 +36,12 @@ THOROUGH = (
     "tests/test_deploy.py",
     "tests/kernels/",  # compile kernels
     "fused",
+    "tests/checks/",  # run all checks
+    "many items",
+    "receives_nothing_private",  # play whole federations
+    "learns_what_a_local_run_learns",
+    "with_the_same_secrets",
+    "tests/runtimes/test_in_process.py",
     "tastes",  # make or train on the whole built-in set
     "pfedrec-hidden",  # repeat what `everything` and `pfedrec` show, with plug-ins on a network
 )

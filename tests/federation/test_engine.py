@@ -10,6 +10,7 @@ from federec.federation.state import State
 from federec.methods.forms import LinearScore
 from federec.methods.pfedrec import PFedRec
 from federec.plugins.base import Plugin, plug
+from federec.plugins.ldp import LDP
 from federec.plugins.registry import PLUGINS, build
 
 
@@ -57,6 +58,8 @@ def test_a_round_of_an_unknown_form_is_not_begun(split_of):
 def test_no_plugin_makes_something_of_a_form_that_it_does_not_know(plugin):
     if plugin is Plugin:
         assert Plugin.fuse(New(), Unknown()) is None
+    elif plugin is LDP:  # it changes the channel, and leaves the form to that
+        assert "works on single updates" in str(engine.why_not(plug(New, LDP)(), 50, "cpu"))
     else:
         assert plug(New, plugin)().fused_form(50) is None
 

@@ -107,10 +107,10 @@ def test_quantising_is_right_on_average(random_update):
     update = random_update(devices=1)
     sent = [
         Quantise(bits=8).device(update, Secrets.simulated(0, round_, torch.arange(1))).rows["a"]
-        for round_ in range(2000)
+        for round_ in range(400)
     ]
     error = torch.stack(sent).mean(0) - update.rows["a"]
-    assert float(error.abs().max()) < 0.002  # one step is about 0.03
+    assert float(error.abs().max()) < 0.005  # one step is about 0.03
 
 
 def test_top_rows_keeps_the_largest_of_each_device(update, secrets):
