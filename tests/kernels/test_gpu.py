@@ -12,7 +12,7 @@ import torch
 from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
 from federec.evaluation.protocols import protocol
-from federec.federation.channel import Channel
+from federec.federation.channel import Channel, Link
 from federec.federation.device import learn
 from federec.federation.engine import fits, kernels, why_not
 from federec.federation.round import play
@@ -46,8 +46,9 @@ needs_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 
 def begun(method, state, devices, seed, round_):
     """A round of the GPU's kernels, also where an interpreter plays it."""
-    form = method.fused_form(devices.n_items)
-    return kernels("cuda")[type(form)].round(form, RoundInputs(method, state, devices, seed, round_))
+    link = Link.of(method)
+    form = link.channel.fuse(method.fused_form(devices.n_items))
+    return kernels("cuda")[type(form)].round(form, RoundInputs(method, state, devices, seed, round_, link))
 
 
 def close(actual, expected, tolerance):
