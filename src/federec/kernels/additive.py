@@ -122,9 +122,15 @@ def _norm(x: Any, squared: bool) -> Any:
 
 
 @exact
-def _shrunk(rate: Any, decay: Any) -> Any:
-    """What weight decay leaves of a value in a step of this rate."""
-    return np.float32(1.0) - rate * decay
+def _rest(step: Any, decay: Any) -> Any:
+    """What weight decay leaves of a value."""
+    return np.float32(1.0) - step * decay
+
+
+@exact
+def _moved(value: Any, rest: Any, pull: Any, rate: Any) -> Any:
+    """A value after a step with weight decay."""
+    return rest * value - pull * rate
 
 
 @jit
@@ -160,8 +166,8 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
     inverse = np.float32(1.0 / n)
     away, small, squared = steps.away, steps.small, steps.squared
     common, own, rest = a * scale[0], scale[1], np.float32(1.0) - a
-    scale[0] *= _shrunk(pace * steps.common_rate, steps.weight_decay)
-    scale[1] *= _shrunk(pace * steps.own_rate, steps.weight_decay)
+    scale[0] *= _rest(pace * steps.weight_decay, steps.common_rate)
+    scale[1] *= _rest(pace * steps.weight_decay, steps.own_rate)
     by_common, by_own = a * pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
     loss, product, total = 0.0, 1.0, np.float32(0.0)
     gradient.fill(0)
@@ -204,10 +210,10 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
         for i in range(len(rows)):
             for k in range(dim):
                 c[rows[i], k] -= pace * steps.common_rate / scale[0] * mix.slope[i, k]
-    keep = _shrunk(pace * steps.rate, steps.weight_decay)
+    keep = _rest(pace * steps.rate, steps.weight_decay)
     for k in range(dim):
         w[k] = keep * w[k] - pace * steps.rate * gradient[k]
-    b[0] = keep * b[0] - pace * steps.rate * total
+    b[0] = _moved(b[0], keep, pace * total, steps.rate)
     return more + (loss + math.log(product)) / n
 
 
@@ -250,8 +256,8 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
     for k in range(dim):
         uphill[k] = w[k] + up * gradient[k]
     top, off_top = b[0] + up * off, np.float32(0.0)
-    scale[0] *= _shrunk(pace * steps.common_rate, steps.weight_decay)
-    scale[1] *= _shrunk(pace * steps.own_rate, steps.weight_decay)
+    scale[0] *= _rest(pace * steps.weight_decay, steps.common_rate)
+    scale[1] *= _rest(pace * steps.weight_decay, steps.own_rate)
     by_common, by_own = pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
     gradient.fill(0)
     for i in range(len(rows)):
@@ -277,10 +283,10 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
             gradient[k] += error_own * (x + y_top)
             c[row, k] -= by_common * (error_common * w[k] + push * (y - x_top) + sparse * _norm(x_top, squared)[1])
             d[row, k] -= by_own * (error_own * uphill[k] - push * (y_top - x))
-    keep = _shrunk(pace * steps.rate, steps.weight_decay)
+    keep = _rest(pace * steps.rate, steps.weight_decay)
     for k in range(dim):
         w[k] = keep * w[k] - pace * steps.rate * gradient[k]
-    b[0] = keep * b[0] - pace * steps.rate * off_top
+    b[0] = _moved(b[0], keep, pace * off_top, steps.rate)
     return loss
 
 

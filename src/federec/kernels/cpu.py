@@ -18,7 +18,7 @@ _OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "num
 jit: Any = numba.njit(**_OPTIONS | {"no_cpython_wrapper": True})
 """A piece of kernels, which Python does not call: without a way in for it, compilation takes less time and memory."""
 
-exact: Any = numba.njit(**_OPTIONS | {"fastmath": False, "no_cpython_wrapper": True})
+exact: Any = numba.njit(**_OPTIONS | {"fastmath": {"contract"}, "no_cpython_wrapper": True})
 """The same, but rounded as it is written: the compiler does not change the order of its operations."""
 
 

@@ -191,19 +191,22 @@ def _adam(value: Any, gradient: Any, m: Any, v: Any, t: Any, plan: Any) -> None:
 
 
 @jit
-def _collect(workspace: Any, start: int, stop: int, size: int) -> int:
-    """The distinct rows of samples start .. stop; each weighs one over the size of the batch of `size` that it is in.
+def _collect(slots: Any, size: int, seen: Any, rows: Any, weight: Any) -> int:
+    """The distinct rows of a step's samples; each weighs one over the size of the batch of `size` that it is in.
     Returns the number of rows."""
-    slots, seen, batch, count = workspace.slots, workspace.seen, workspace.batch, 0
-    for begin in range(start, stop, size):
-        end = min(stop, begin + size)
-        weight = np.float32(1.0) / np.float32(end - begin)
-        count = collect(slots[begin:end], weight, count, seen, batch.rows, batch.weight)
-    rows, ids, sides = batch.rows[:count], workspace.samples.ids, workspace.sides
-    clear(seen, rows)
-    for i in range(count):
-        batch.items[i], batch.sides[i] = ids[rows[i]], sides[rows[i]]
+    count = 0
+    for start in range(0, len(slots), size):
+        batch = slots[start : start + size]
+        count = collect(batch, np.float32(1.0) / np.float32(len(batch)), count, seen, rows, weight)
+    clear(seen, rows[:count])
     return count
+
+
+@jit
+def _describe(rows: Any, ids: Any, sides: Any, items: Any, row_sides: Any) -> None:
+    """Items and sides of rows."""
+    for i in range(len(rows)):
+        items[i], row_sides[i] = ids[rows[i]], sides[rows[i]]
 
 
 @jit
@@ -221,8 +224,9 @@ def _step_rows(table: Any, rows: Any, v: Any, x: Any, rate: Any) -> None:
 def _learn(workspace: Any, start: int, stop: int, plan: Any, shared: Any, known: Any, m: Any, v: Any, t: Any) -> Any:
     """One step on samples start .. stop; returns the loss."""
     batch, gradient = workspace.batch, workspace.gradient
-    count = _collect(workspace, start, stop, plan.batch)
+    count = _collect(workspace.slots[start:stop], plan.batch, workspace.seen, batch.rows, batch.weight)
     rows = batch.rows[:count]
+    _describe(rows, workspace.samples.ids, workspace.sides, batch.items, batch.sides)
     table, places = (workspace.table, rows) if plan.moves else (shared, batch.items[:count])
     loss = _sharp_gradient(workspace, count, table, places, plan.rho_shared, plan.rho_private, known)
     if plan.moves:
