@@ -125,6 +125,8 @@ def test_what_does_not_go_together_is_refused(small):
     ):
         with pytest.raises(UserError, match=said):
             Link.of(small(name), stages, aggregator)
+    clipped = Link.of(small("fedmf", ("ldp",)), [Clip(), Dense()]).channel
+    assert [stage.name for stage in clipped.stages] == ["clip", "laplace", "dense"]
     with pytest.raises(UserError, match="stage 'laplace' is given twice"):
         Link.of(small("fedmf", ("ldp",)), [Laplace()])
 

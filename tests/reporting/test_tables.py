@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from federec.reporting.tables import compare_table, facts_table, items_table, run_table
+from federec.reporting.tables import compare_table, items_table, run_table, summary_table
 from federec.runs.recommendation import Recommendation
 
 
@@ -96,7 +96,7 @@ def test_different_data_is_never_averaged(rows, other):
 def test_names_are_shown_as_they_are(capsys):
     run_table(result(data="[b]:smile:.csv"))
     items_table([Recommendation("[/i]", 1.0, "Heat [1995]")], titles=True)
-    facts_table({"some_name": "[x]", "nothing": None, "many": 12345, "parts": {"a": [1, 2]}})
+    summary_table({"some_name": "[x]", "nothing": None, "many": 12345, "parts": {"a": [1, 2]}})
     said = capsys.readouterr().out
     for words in ("[b]:smile:.csv", "[/i]", "Heat [1995]", "[x]", "none", "12,345", "a 1 .. 2"):
         assert words in said

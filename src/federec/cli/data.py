@@ -40,10 +40,10 @@ def describe(
     from federec.data.columns import parse_columns
     from federec.data.describe import describe as description
     from federec.data.sets import load
-    from federec.reporting.tables import facts_table
+    from federec.reporting.tables import summary_table
 
     loaded = load(data, parse_columns(columns) if columns else None, min_interactions, k_core)
-    facts_table(description(loaded))
+    summary_table(description(loaded))
 
 
 @app.command()

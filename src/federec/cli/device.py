@@ -95,12 +95,12 @@ def status(folder: Path = FOLDER, key: Path | None = KEY) -> None:
     """What the folder holds, in numbers."""
     from datetime import datetime
 
-    from federec.reporting.tables import facts_table
+    from federec.reporting.tables import summary_table
 
     with _opened(folder, key) as device:
         head = device.head
         names = device.users if len(device.users) <= 5 else f"{len(device.users):,}"
-        facts = {
+        summary = {
             "folder": f"{folder.resolve()}, {sum(file.stat().st_size for file in folder.iterdir()) / 1024:,.0f} kB",
             "lock": _locked(folder),
             "users": ", ".join(names) if isinstance(names, list) else names,
@@ -111,8 +111,8 @@ def status(folder: Path = FOLDER, key: Path | None = KEY) -> None:
         if head is not None:
             when = datetime.fromtimestamp(head.time).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
             method = "+".join([head.config["method"], *head.config["plugins"]])
-            facts |= {"learned": f"{method}, round {head.round} of run '{head.run}', {when}"}
-    facts_table(facts)
+            summary |= {"learned": f"{method}, round {head.round} of run '{head.run}', {when}"}
+    summary_table(summary)
 
 
 @app.command()

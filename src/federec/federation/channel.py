@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -36,11 +37,11 @@ class Channel:
 
     def __post_init__(self) -> None:
         names = [stage.name for stage in self.stages]
-        for place, stage in enumerate(self.stages):
-            if stage.name in names[:place]:
+        for index, stage in enumerate(self.stages):
+            if stage.name in names[:index]:
                 raise UserError(f"stage '{stage.name}' is given twice; a channel has each stage once")
-            if stage.per_user and any(not before.per_user for before in self.stages[:place]):
-                raise UserError(f"stage '{stage.name}' works on single users; put it before '{names[place - 1]}'")
+            if stage.per_user and any(not before.per_user for before in self.stages[:index]):
+                raise UserError(f"stage '{stage.name}' works on single users; put it before '{names[index - 1]}'")
         if "secure-sum" in names[:-1]:
             raise UserError(f"nothing can be done to masked values; put '{names[-1]}' before 'secure-sum'")
 
@@ -123,9 +124,11 @@ class Link:
 
     @staticmethod
     def of(method: DeviceMethod, stages: Sequence[Stage] = (), aggregator: str | None = None) -> Link:
-        """The link of a method: the stages that it brings itself, then these; refused where they do not go together."""
+        """The link of a method: the stages that it brings itself, and these; refused where they do not go together. Given
+        stages that work on single users come before the method's own."""
         kind = (Sum if method.sums else Mean) if aggregator is None else aggregator_class(aggregator)
-        link = Link(Channel((*method.stages(), *stages)), kind)
+        first = list(takewhile(lambda stage: stage.per_user, stages))
+        link = Link(Channel((*first, *method.stages(), *stages[len(first) :])), kind)
         if method.sums and kind is not Sum:
             raise UserError(f"the server of '{method.name}' needs the sum; aggregator '{kind.name}' does not give it")
         opens = "" if kind.linear else f"aggregator '{kind.name}'"

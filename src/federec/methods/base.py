@@ -47,7 +47,7 @@ class Method(Settings):
 
     @property
     def most_rounds(self) -> int | None:
-        """After so many rounds nothing changes any more; None where there is no such end."""
+        """The number of rounds after which nothing changes any more; None where there is no such end."""
         return None
 
 

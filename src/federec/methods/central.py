@@ -1,4 +1,4 @@
-"""Centralised references: methods that see everybody's history. Not federated; they say what federation costs."""
+"""Centralised references, not federated methods: they see all histories and show what federation costs."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 A round is one sweep. The server sends the rows v_j of a device's items and V'V; the device solves for its own vector,
     p_i = (V'V + alpha sum_{j in i} v_j v_j' + l2 I)^-1 (1 + alpha) sum_{j in i} v_j
-and sends p_i p_i', and for each item of its history p_i p_i' and p_i. The server needs their sums alone,
+and sends p_i p_i', and for each item of its history p_i p_i' and p_i. The server needs only their sums,
     v_j = (sum_i p_i p_i' + alpha sum_{i: j in i} p_i p_i' + l2 I)^-1 (1 + alpha) sum_{i: j in i} p_i
 so secure aggregation fits, and the result is that of centralised ALS. Of p p' only the symmetric half travels.
 """

@@ -40,7 +40,7 @@ class FedRAP(DeviceMethod):
     dim: PositiveInt = 32
     """Width of an item row."""
     parts: Literal["both", "common", "own"] = "both"
-    """Item rows in the score: C and D_i, or, as ablations, C alone or D_i alone."""
+    """Item rows in the score: C and D_i, or, as ablations, only C or only D_i."""
     lr: NonNegativeFloat = 1e-4
     """Step of the private score layer u_i, b_i."""
     item_lr: NonNegativeFloat = 1000.0

@@ -84,8 +84,9 @@ class FedRecGEL(DeviceMethod):
 
     def fused_form(self, n_items: int) -> Form | None:
         layers = tuple(name for name, param in self.shared().items() if not param.rows)
-        facts = ("items_gmf", "items_mlp"), ("user_gmf", "user_mlp"), layers, self.lr
-        return NeuralScore(*facts, gradients=True, rho_shared=self.rho_shared, rho_private=self.rho_private)
+        tables, users = ("items_gmf", "items_mlp"), ("user_gmf", "user_mlp")
+        radii = {"rho_shared": self.rho_shared, "rho_private": self.rho_private}
+        return NeuralScore(tables, users, layers, self.lr, gradients=True, **radii)
 
     def fit(self, cohort: Cohort) -> None:
         for epoch in range(self.epochs):

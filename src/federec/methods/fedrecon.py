@@ -37,7 +37,7 @@ class FedRecon(DeviceMethod):
     item_lr_factor: NonNegativeFloat = 3.0
     """Item step = items * factor: large, because the server divides by the number of devices."""
     disjoint: bool = True
-    """Rows learn from the query half alone; otherwise from all of the device's samples."""
+    """Rows learn only from the query half; otherwise from all of the device's samples."""
 
     def shared(self) -> dict[str, Param]:
         return {"items": item_rows(self.dim)}

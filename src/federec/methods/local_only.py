@@ -1,4 +1,4 @@
-"""Local-only: PFedRec with federation off. What could a device learn from its own history alone?
+"""Local-only: PFedRec with federation off. What could a device learn only from its own history?
 
 The item table is private and kept from round to round; nothing is sent.
 """
@@ -15,7 +15,7 @@ from federec.methods.pfedrec import PFedRec
 
 
 class LocalOnly(PFedRec):
-    """Control: PFedRec on each device alone, no server."""
+    """Control: PFedRec on each device by itself, without a server."""
 
     name: ClassVar[str] = "local-only"
     paper: ClassVar[str] = "control"

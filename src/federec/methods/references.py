@@ -104,7 +104,7 @@ class Kind(Generic[T]):
                 return absolute(mine)
         raise UserError(
             f"this device does not run the {self.word} '{asked}' that the server asks for; if you trust it, get its "
-            f"file from somebody you trust and set {TRUSTED}=path/to/file.py:{asked}"
+            f"file from somebody you trust, and join with --method path/to/file.py:{asked}, or set {TRUSTED} to that"
         )
 
     def _by_name(self, name: str) -> type[T]:

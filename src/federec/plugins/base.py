@@ -26,7 +26,7 @@ class Plugin(_Below):
     plugin: ClassVar[str]
     """What it is called. By default made of the name of the class: DualPer would be `dual-per`."""
     changes_steps: ClassVar[bool] = True
-    """It changes how devices step down a gradient, so it says nothing to a method that solves in closed form."""
+    """It changes how devices step down a gradient, so it does not fit a method that solves in closed form."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

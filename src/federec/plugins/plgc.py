@@ -13,7 +13,7 @@ so that a_i = s_local / (s_local + s_global), its log-odds smoothed over steps a
 
     loss(e) + beta R(l),     R = sum_k (1 - X_kk)^2 + gamma sum_{k != l} X_kl^2,     X = Z_l' Z_g / n
 with Z_l, Z_g the local and global rows of the batch's n distinct items, each dimension standardised over them. The
-method below sees mixed rows alone; gradients reach the local ones: d loss / d l = a d loss / d e. R counts in steps of
+method below sees only mixed rows; gradients reach the local ones: d loss / d l = a d loss / d e. R counts in steps of
 item rows. With mix=fixed, mix_weight=1 and beta=0 nothing is changed.
 """
 

@@ -217,11 +217,11 @@ def sets_table(status: Iterable[tuple[NamedSet, Path | None]]) -> None:
     _print(table)
 
 
-def facts_table(facts: dict[str, Any]) -> None:
-    """A data set, fact by fact."""
+def summary_table(summary: dict[str, Any]) -> None:
+    """Names and their values, one a line."""
     table = _table("", "")
     table.show_header = False
-    for key, value in facts.items():
+    for key, value in summary.items():
         table.add_row(key.replace("_", " "), _plain(value))
     _print(table)
 
