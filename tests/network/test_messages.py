@@ -7,9 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save
 
 from federec.network.messages import HEADER, MAGIC, PROTOCOL, Order, OtherVersion, Reply, parts
 from federec.network.parameters import Payload
+from federec.stages.quantise import Quantise
 
 PAYLOAD = Payload(
     torch.tensor([1, 4, 8]), {"items": torch.randn(3, 4)}, {"net": torch.randn(4, 2), "b": torch.ones(())}
@@ -31,6 +33,25 @@ def test_what_is_packed_comes_back():
     assert vars(reply) | {"update": None, "wanted": None} == vars(REPLY) | {"update": None, "wanted": None}
     assert same(reply.update, PAYLOAD)
     assert reply.wanted.tolist() == [0, 5]
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_quantised_values_travel_as_codes_and_come_back_exactly(bits):
+    quantise = Quantise(bits=bits)
+    rows, layer = (quantise.rounded(torch.randn(*shape), torch.rand(*shape)) for shape in ((300, 16), (1, 4, 2)))
+    payload = Payload(torch.arange(300), {"items": rows}, {"net": layer[0]}, bits)
+    packed = Reply("films", 3, "9-abc", 2, update=payload).pack()
+    assert same(Reply.parse(packed).update, payload)
+    assert len(packed) < 300 * (16 * bits // 8 + 1 + 4) + 700
+
+
+@pytest.mark.parametrize("name", ["rows:items", "layers:net", "ids", "rows:other"])
+def test_exponents_that_do_not_fit_are_refused(name):
+    for exponents in (torch.zeros(3), torch.zeros(2, dtype=torch.int8), torch.zeros(3, dtype=torch.int8)):
+        tensors = PAYLOAD.packed() | {f"exponents:{name}": exponents, "wanted": torch.zeros(0, dtype=torch.int32)}
+        text, _ = parts(PACKED["reply"])
+        with pytest.raises(ValueError, match="values cannot be read"):
+            Reply.parse(HEADER.pack(MAGIC, PROTOCOL, len(text)) + text + save(tensors))
 
 
 def test_the_header_is_what_it_was_in_every_version():

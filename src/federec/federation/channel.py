@@ -124,7 +124,7 @@ class Link:
 
     @staticmethod
     def of(method: DeviceMethod, stages: Sequence[Stage] = (), aggregator: str | None = None) -> Link:
-        """The link of a method: the stages that it brings itself, and these. Given stages that work on single users come
+        """The link of a method: the stages that it brings itself, and these. Stages here that work on single users come
         before the method's own. What does not go together is refused."""
         kind = (Sum if method.sums else Mean) if aggregator is None else aggregator_class(aggregator)
         first = list(takewhile(lambda stage: stage.per_user, stages))
