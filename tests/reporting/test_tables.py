@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from federec.reporting.tables import compare_table, items_table, run_table, summary_table
+from federec.reporting.tables import channel_text, compare_table, items_table, run_table, summary_table
 from federec.runs.recommendation import Recommendation
 
 
@@ -113,3 +113,9 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch, capsys, width):
     assert max(map(len, lines)) <= width
     assert sum("──" in line for line in lines) == (1 if width == 120 else 2)
     assert sum(line.count("0.5000") for line in lines) == 8, "no number is broken"
+
+
+def test_the_channel_is_written_as_on_the_command_line():
+    stages = [{"stage": "clip", "norm": 1.0}, {"stage": "dense"}, {"stage": "quantise", "bits": 8}]
+    assert channel_text(stages) == "clip:norm=1.0 -> dense -> quantise:bits=8"
+    assert channel_text([]) == ""

@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from federec.reporting.curves import svg_curves
+from federec.reporting.tables import channel_text
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d0d7de; --soft: #57606a; }
@@ -42,6 +43,7 @@ def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
         "Time": f"{seconds['total']:.1f} s, {seconds['per_round']:.2f} s per round; "
         f"peak memory {result['peak_rss_mb']:.0f} MB",
         "Traffic": _traffic(result["communication"]),
+        "Channel": channel_text(config.get("channel") or ()) or "none: updates leave a device as they are",
         "Settings": ", ".join(f"{key}={value}" for key, value in config["settings"].items()) or "none",
         "Versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
     }

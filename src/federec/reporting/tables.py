@@ -54,6 +54,19 @@ def run_table(result: dict[str, Any]) -> None:
         f"round {result['best_round']} of {result['rounds']} (chosen on validation), {seconds['total']:.1f} s, "
         f"{seconds['per_round']:.2f} s a round"
     )
+    if config := result["config"].get("channel"):
+        print(f"channel {channel_text(config)}")
+    if engine := result.get("engine"):  # results of older versions have none
+        print(f"engine {engine['used']}: {engine['reason']}")
+
+
+def channel_text(stages: Iterable[dict[str, Any]]) -> str:
+    """The stages of a channel in order, as on the command line."""
+    texts = []
+    for stage in stages:
+        settings = ",".join(f"{key}={value}" for key, value in stage.items() if key != "stage")
+        texts.append(":".join(filter(None, [stage["stage"], settings])))
+    return " -> ".join(texts)
 
 
 def compare_table(results: list[dict[str, Any]]) -> None:
@@ -114,8 +127,17 @@ def _settings(result: dict[str, Any]) -> dict[str, Any]:
     """All settings that distinguish runs, except protocol and seed."""
     config = result["config"]
     others = ("participation", "columns", "min_interactions", "k_core", "device", "evaluate_users")
+    line = {"channel": channel_text(config.get("channel") or ()) or "none"}
+    if config.get("aggregator") not in (None, "mean", "sum"):  # the two that methods bring themselves
+        line["aggregator"] = config["aggregator"]
     code = {Path(reference).name: sha256[:8] for reference, sha256 in config.get("sources", {}).items()}
-    return {**config["settings"], "rounds": result["rounds"], **{key: config.get(key) for key in others}, **code}
+    return {
+        **config["settings"],
+        "rounds": result["rounds"],
+        **{key: config.get(key) for key in others},
+        **line,
+        **code,
+    }
 
 
 def _value(value: Any) -> str:
