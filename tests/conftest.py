@@ -43,6 +43,9 @@ THOROUGH = (
     "with_the_same_secrets",
     "tests/runtimes/test_in_process.py",
     "tastes",  # make or train on the whole built-in set
+    "a_kernel_takes",
+    "-fedmf",  # repeat what `fedmf` shows, with each plug-in
+    "test_scoring",
     "pfedrec-hidden",  # repeat what `everything` and `pfedrec` show, with plug-ins on a network
 )
 """Tests with one of these in their id are `thorough`, as are those marked one by one: `make quick` leaves them out."""
