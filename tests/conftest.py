@@ -38,8 +38,9 @@ THOROUGH = (
     "fused",
     "tests/checks/",  # run all checks
     "many items",
-    "receives_nothing_private",  # play whole federations
-    "learns_what_a_local_run_learns",
+    "tests/network/test_server.py",  # play whole federations
+    "tests/network/test_traffic.py",
+    "tests/network/test_recommend.py",
     "with_the_same_secrets",
     "tests/runtimes/test_in_process.py",
     "tastes",  # make or train on the whole built-in set
