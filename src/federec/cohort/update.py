@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -42,3 +42,8 @@ class Update:
     def values(self) -> Params:
         """Rows and layers by name."""
         return self.rows | self.layers
+
+    def with_values(self, values: Params) -> Update:
+        """The same rows and layers with other values, by name."""
+        rows, layers = ({name: values[name] for name in part} for part in (self.rows, self.layers))
+        return replace(self, rows=rows, layers=layers)

@@ -8,7 +8,6 @@ noise multiplier of one device's update.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import PositiveFloat
@@ -29,9 +28,7 @@ class Gaussian(Stage):
 
     def device(self, update: Update, secrets: Secrets) -> Update:
         noise = drawn(update, secrets.round, streams.GAUSSIAN, gaussian)
-        noisy = {name: value.add(noise[name], alpha=self.scale) for name, value in update.values().items()}
-        rows = {name: noisy.pop(name) for name in update.rows}
-        return replace(update, rows=rows, layers=noisy)
+        return update.with_values({n: value.add(noise[n], alpha=self.scale) for n, value in update.values().items()})
 
     def promise(self, known: Promise) -> Promise:
         return known._replace(noise="gaussian", scale=self.scale)

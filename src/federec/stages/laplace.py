@@ -10,7 +10,6 @@ can change (`clip`) a scale is no privacy budget.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import PositiveFloat
@@ -31,9 +30,7 @@ class Laplace(Stage):
 
     def device(self, update: Update, secrets: Secrets) -> Update:
         noise = drawn(update, secrets.round, streams.LAPLACE, laplace)
-        noisy = {name: value.add(noise[name], alpha=self.scale) for name, value in update.values().items()}
-        rows = {name: noisy.pop(name) for name in update.rows}
-        return replace(update, rows=rows, layers=noisy)
+        return update.with_values({n: value.add(noise[n], alpha=self.scale) for n, value in update.values().items()})
 
     def promise(self, known: Promise) -> Promise:
         return known._replace(noise="laplace", scale=self.scale)

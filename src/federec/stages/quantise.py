@@ -33,9 +33,7 @@ class Quantise(Stage):
 
     def device(self, update: Update, secrets: Secrets) -> Update:
         random = drawn(update, secrets.round, streams.ROUNDING, uniform)
-        rounded = {name: self.rounded(value, random[name]) for name, value in update.values().items()}
-        rows = {name: rounded.pop(name) for name in update.rows}
-        return replace(update, rows=rows, layers=rounded)
+        return update.with_values({name: self.rounded(value, random[name]) for name, value in update.values().items()})
 
     def rounded(self, values: Tensor, random: Tensor) -> Tensor:
         """Each row [R, ...] to multiples of its power of two, up or down at random."""

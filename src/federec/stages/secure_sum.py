@@ -7,7 +7,6 @@ simulation needs no masks: it rounds as a device does and counts the same bytes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import PositiveFloat
@@ -32,8 +31,7 @@ class SecureSum(Stage):
 
     def device(self, update: Update, secrets: Secrets) -> Update:
         whole = Dense().device(update, secrets)
-        rows, layers = ({n: self.rounded(v) for n, v in values.items()} for values in (whole.rows, whole.layers))
-        return replace(whole, rows=rows, layers=layers)
+        return whole.with_values({name: self.rounded(value) for name, value in whole.values().items()})
 
     def rounded(self, values: Tensor) -> Tensor:
         """To the nearest step."""
