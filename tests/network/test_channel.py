@@ -7,14 +7,17 @@ import torch
 
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
+from tests.network.compare import assert_same
+
 from federec.cohort.draw import Devices
 from federec.errors import UserError
-from federec.federation.channel import Link
 from federec.federation.device import learn
 from federec.federation.state import State
 from federec.network.messages import Reply
 from federec.network.settings import FederationSettings
+from federec.runs.folder import RunFolder
 from federec.runtimes.in_process import Fault
+from federec.runtimes.local import run as run_locally
 from federec.stages.base import Secrets
 
 CHANNELS = [
@@ -90,9 +93,9 @@ def test_among_decoys_a_node_sends_what_it_fetched(federation, random_split):
         random_split(users=3, items=400).data, nodes=3, rounds=2, channel=("decoys:count=60",), faults=watched(replies)
     )
     federated.serve()
-    for order in federated.transport.sent:
-        if order.kind == "train" and order.round == 2:
-            assert len(order.shared.ids) < 400 and any(torch.equal(order.shared.ids, r.ids) for r in replies.values())
+    fetched = [each.shared.ids.tolist() for each in federated.transport.sent if (each.kind, each.round) == ("train", 2)]
+    assert sorted(fetched) == sorted(reply.ids.tolist() for reply in replies.values())
+    assert len(fetched) == 3 and all(60 < len(ids) < 400 for ids in fetched)
 
 
 def test_a_hub_clips_each_of_its_users(federation, random_split):
@@ -105,11 +108,16 @@ def test_a_hub_clips_each_of_its_users(federation, random_split):
         assert 0.01 < float(update.rows["items"].norm()) <= 6 * 0.01 * 1.0001
 
 
-def test_touched_mean_needs_nodes_of_one_user(federation, random_split):
-    data = random_split(users=4).data
-    federated = federation(data, "fedmf", nodes=4, rounds=2, aggregator="touched-mean")
-    assert federated.serve()["config"]["aggregator"] == "touched-mean"
-    assert Link.of(federated.config.build(), aggregator="touched-mean").aggregator.name == "touched-mean"
+def test_another_aggregator_gives_what_it_gives_in_a_local_run(federation, random_split, small, tmp_path):
+    data, settings = random_split(users=4).data, small("fedmf").model_dump()
+    federated = federation(data, "fedmf", nodes=4, rounds=2, settings=settings, aggregator="touched-mean")
+    federated.serve()
+    run_locally(federated.config, data, RunFolder(tmp_path / "local"))
+    assert_same(federated.run, tmp_path / "local")
+    plain = federated.config.model_copy(update={"aggregator": "mean"})
+    run_locally(plain, data, RunFolder(tmp_path / "plain"))
+    with pytest.raises(AssertionError):
+        assert_same(federated.run, tmp_path / "plain")
 
 
 def test_hubs_are_refused_where_single_updates_are_needed(federation, random_split):

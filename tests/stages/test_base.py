@@ -85,18 +85,15 @@ def test_a_stage_adds_no_field_and_keeps_names_shapes_and_order(name, update, se
     assert STAGES[name].adds_rows == bool((sent.counts > update.counts).any())
 
 
-@pytest.mark.parametrize("name", STAGES)
-def test_a_stage_that_claims_to_work_on_sums_does(name, update, secrets, parts):
-    """The sum of what devices send is what the stage makes of the sum of their updates."""
+@pytest.mark.parametrize("name", [name for name, stage in STAGES.items() if stage.on_sums])
+def test_a_stage_that_claims_to_work_on_sums_leaves_the_sum_as_it_is(name, update, secrets):
     stage = STAGES[name]()
 
     def total(update, key):
         return torch.zeros(update.n_items, update.rows[key].shape[1]).index_add_(0, update.ids, update.rows[key])
 
     sent = stage.device(update, secrets)
-    same = all(torch.allclose(total(sent, key), total(update, key), atol=1e-6) for key in update.rows)
-    if stage.on_sums:
-        assert same
+    assert all(torch.equal(total(sent, key), total(update, key)) for key in update.rows)
 
 
 def test_secrets_of_a_device_are_its_own_and_new_in_every_round():
