@@ -41,8 +41,8 @@ STAGE = Option(
     metavar="NAME[:KEY=VALUE,...]",
     help="What happens to updates before they leave a node, in order, such as clip:norm=1, gaussian:scale=0.1, decoys, "
     "dense, quantise:bits=8, secure-sum; may be repeated. Without any, a node names the item rows that it needs: where "
-    "it hosts only one user, that tells the server which items the user has. decoys, dense and secure-sum hide it, for "
-    "more bytes.",
+    "it hosts only one user, that tells the server which items the user has. decoys and dense do not hide it, "
+    "since unchanged rows leave as zeros; secure-sum only hides it from a server that does not try hard.",
 )
 
 
