@@ -180,7 +180,7 @@ def certificates(
     days: int = Option(365, min=1, help="How long they hold."),
 ) -> None:
     """Make a root certificate and one for the server."""
-    from federec.runtimes.flower.certificates import certificates as make
+    from federec.network.certificates import certificates as make
 
     make(out, host, days)
     typer.echo(f"for devices: {out / 'ca.crt'}; only for the server: {out / 'server.pem'}, {out / 'server.key'}")
@@ -189,7 +189,7 @@ def certificates(
 @app.command("node-key")
 def node_key(out: Path = Argument(..., readable=False, help="A new file; the public key gets .pub behind it.")) -> None:
     """Make a key with which a device proves who it is."""
-    from federec.runtimes.flower.certificates import node_key as make
+    from federec.network.certificates import node_key as make
 
     make(out)
     typer.echo(f"stays on the device: {out}; register on the server: flwr supernode register {out}.pub SUPERLINK")

@@ -286,7 +286,7 @@ def test_flowers_simulation_engine_runs_the_same_client_app_on_100_virtual_nodes
 
 
 def intruders(federation, folder):
-    from federec.runtimes.flower.certificates import node_key
+    from federec.network.certificates import node_key
 
     keys = federation.home / "keys"
     (keys / "twin").write_bytes((keys / "good").read_bytes())

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from federec.errors import UserError
-from federec.runtimes.flower.certificates import certificates, node_key
+from federec.network.certificates import certificates, node_key
 from federec.runtimes.flower.warm import stand_ins
 
 

@@ -30,7 +30,7 @@ from federec.network.settings import EVENTS
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower import warm
 from federec.runtimes.flower.app import APP
-from federec.runtimes.flower.certificates import ROOT, SERVER, SERVER_KEY, certificates, node_key
+from federec.network.certificates import ROOT, SERVER, SERVER_KEY, certificates, node_key
 
 HOST = "127.0.0.1"
 _NAME = "federec"
