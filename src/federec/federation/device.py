@@ -60,8 +60,8 @@ def learn(
     random: Randomness | None = None,
 ) -> Learned:
     """The devices learn: their private parameters change in place, their updates go through the channel and are
-    delivered. `observe` sees each cohort after it has learned, while its own rows are alive. `random` is what stages draw
-    from; without it they draw as simulated devices."""
+    delivered. `observe` sees each cohort after it has learned, while its own rows are alive. `random` is what stages
+    draw from; without it they draw as simulated devices."""
     learned, figures, format_ = Learned(), dict[str, list[Tensor]](), channel.format
     for cohort in cohorts(method, state, devices, users, seed, round_, memory, format_):
         method.fit(cohort)

@@ -142,10 +142,10 @@ class Authority:
         for name in (ROOT, ROOT_KEY):
             if (folder / name).exists():
                 raise UserError(f"{folder / name}: exists; a root is never overwritten, name another folder")
-        key, name = ec.generate_private_key(ec.SECP256R1()), _name("federec root")
+        key, subject = ec.generate_private_key(ec.SECP256R1()), _name("federec root")
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         root = (
-            _certificate(name, name, key.public_key(), days)
+            _certificate(subject, subject, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

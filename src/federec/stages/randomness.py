@@ -1,8 +1,8 @@
 """Where the random numbers of stages come from: noise, and rounding at random.
 
 A simulation has to be repeatable: its numbers are a pure function of (seed, round, device, draw). A real device's must
-be foreseen by nobody: they come from the operating system's cryptographic generator, new for every message. So a message
-that has to leave a second time is stored and sent again, never drawn again.
+be foreseen by nobody: they come from the operating system's cryptographic generator, new for every message. So a
+message that has to leave a second time is stored and sent again, never drawn again.
 """
 
 from __future__ import annotations

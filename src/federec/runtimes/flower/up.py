@@ -24,13 +24,13 @@ import flwr  # noqa: F401  where it is missing, that is said before anything is 
 from federec.errors import UserError
 from federec.files import make_folder, write_atomic
 from federec.methods.references import TRUSTED, absolute
+from federec.network.certificates import ROOT, SERVER, SERVER_KEY, certificates, node_key
 from federec.network.device_folder import DeviceFolder, shares
 from federec.network.keys import Key
 from federec.network.settings import EVENTS
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower import warm
 from federec.runtimes.flower.app import APP
-from federec.network.certificates import ROOT, SERVER, SERVER_KEY, certificates, node_key
 
 HOST = "127.0.0.1"
 _NAME = "federec"
