@@ -405,10 +405,10 @@ class Party:
         reader = _Reader(delivered)
         shared = reader.bitmap(self.nodes)
         self._check_set(shared)
-        if values.shape != (self.length,) or not -(2 ** (self.width - 1)) <= values.min(initial=0):
-            raise UserError("these are not the values that the server asked for")
-        if values.max(initial=0) >= 2 ** (self.width - 1):
-            raise UserError("a value does not fit into the ring of this session")
+        if values.shape != (self.length,):
+            raise UserError(f"the server asks for {self.length} values; this device has {values.size}")
+        if values.max(initial=0) >> (self.width - 1) or values.min(initial=0) >> (self.width - 1) < -1:
+            raise UserError(f"a value does not fit into the {self.width} bits of this session")
         others = [(at, other) for at, other in enumerate(self._neighbours()) if shared[other]]
         held = [self._open(at, other, reader.take(_ENTRY)) for at, other in others]
         reader.end()
