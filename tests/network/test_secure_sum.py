@@ -434,6 +434,23 @@ def test_sets_that_contradict_what_a_device_knows_are_refused(play):
         again(session.parties[0]).unmask(secure_sum._message(b"\xff"))
 
 
+def test_in_a_sparse_graph_a_device_needs_its_neighbours_in_the_sum(play):
+    """The server lets a node's neighbours drop. Then it could take off all masks that the node has in common."""
+    session = play(200)
+    collector, parties = session.collector, session.parties
+    replies, place = session.mask(session.until_mask()), collector.places[0]
+    degree, threshold = rule(200)
+    others = [collector.order[at] for at in collector._neighbours(place)]
+    dropped = others[: degree - threshold + 2]
+    arrived = collector.inputs({node: reply for node, reply in replies.items() if node not in dropped})
+    with pytest.raises(UserError, match=f"{threshold - 1} nodes are too few"):
+        again(parties[0]).agree(arrived[0])
+    evidence = collector.agreed({node: parties[node].agree(order) for node, order in arrived.items() if node != 0})
+    assert len(evidence) > 133  # the others may not know, but those left do not bring back the node's self-mask
+    answers = {node: parties[node].unmask(order) for node, order in evidence.items()}
+    assert collector.unmasked(answers) is None
+
+
 @pytest.mark.parametrize("nodes", [3, 5, 6, 9])
 def test_split_views_do_not_bring_both_secrets_of_a_node(play, nodes):
     """The server tells some nodes that a node is there and the others that it is not, and tries all it gets."""
@@ -593,6 +610,14 @@ def test_a_node_that_shares_other_secrets_is_named(play, monkeypatch):
     assert collector.refused == {2: "it shared something else than its secrets"}
 
 
+def test_a_node_that_shares_what_nobody_can_open_is_named(play):
+    session = play(6)
+    replies, collector = session.share(), session.collector
+    replies[2] = replies[2][:49] + secrets.token_bytes(len(replies[2]) - 49)
+    assert collector.unmasked(session.unmask(collector.inputs(session.mask(collector.shares(replies))))) is None
+    assert collector.refused == {2: "it shared something else than its secrets"}
+
+
 def test_one_share_off_the_curve_does_not_stop_the_session(play, monkeypatch):
     session = play(9)
     split = secure_sum._split
@@ -625,7 +650,7 @@ def mutated(generator, content):
 
 
 def fuzzed(party, order, step, seed):
-    """Parties that accepted one of 2,000 mutations of an order; all others were refused with a UserError of one line."""
+    """Parties that accepted one of 2,000 mutations of an order. The others refuse with a UserError of one line."""
     generator, before, accepted = random.Random(seed), party.dump(), []
     for _ in range(2000):
         content, copy = mutated(generator, order), Party.load(before, party.identity)

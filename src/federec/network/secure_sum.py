@@ -480,13 +480,16 @@ class Party:
             raise UserError("the server's hashes do not fit what it has sent")
 
     def _check_set(self, members: NDArray[np.bool_]) -> None:
-        least, before = max(self.smallest, _most(self.nodes)), np.frombuffer(self.shared, np.uint8)
+        """That a set that the server names has this node, enough of its neighbours, two thirds of all nodes, and only
+        nodes that have shared their secrets."""
+        before = np.unpackbits(np.frombuffer(self.shared, np.uint8))[: self.nodes].astype(np.bool_)
+        if before.size and (members > before).any():
+            raise UserError("the server names nodes that did not share their secrets")
         if not members[self.position]:
             raise UserError("the server leaves this device out, although it has taken part")
-        if before.size and (members > np.unpackbits(before)[: self.nodes].astype(np.bool_)).any():
-            raise UserError("the server names nodes that did not share their secrets")
-        if members.sum() < least:
-            raise UserError(f"{members.sum()} nodes are too few to hide in; this device asks for {least}")
+        near, least = members[[*self._neighbours(), self.position]].sum(), max(self.smallest, rule(self.nodes)[1])
+        if near < least or members.sum() < _most(self.nodes):
+            raise UserError(f"{near} nodes are too few to hide in; this device asks for {least}")
 
     def _check_agreed(self, members: NDArray[np.bool_], reader: _Reader) -> None:
         """That two thirds of all nodes have signed this set, of which a sample is looked at."""
@@ -648,8 +651,7 @@ class Collector:
         given: dict[int, dict[int, bytes]] = {owner: {} for owner in self.dealt}
         for holder, shares in replied.items():
             for owner, share in shares.items():
-                if self._true(owner, holder, share):
-                    given[owner][holder] = share
+                given[owner][holder] = share if self._true(owner, holder, share) else b""
         secret = {owner: self._secret(owner, given[owner]) for owner in given}
         if None in secret.values():
             return None
@@ -675,8 +677,8 @@ class Collector:
             return _public(secret) == self.adverts[owner].mask
 
         threshold = rule(len(self.order))[1]
-        found = _join(shares, threshold, fits)
-        if found is None and len(shares) >= threshold:
+        found = _join({holder: share for holder, share in shares.items() if share}, threshold, fits)
+        if found is None and len(shares) >= threshold:  # enough holders have answered
             self.refused[self.order[owner]] = "it shared something else than its secrets"
         return found
 
