@@ -20,7 +20,9 @@ public keys; a *bitmap* has one bit for each position; *neighbours* are in the o
                agreed: bitmap of the signers, hash of all signatures (32); for each sampled signer u16 length, advert,
                u8 length, signature; hashes that lead from the adverts, then from the signatures, to the hash of all
     agreed     u8 length, signature
-    unmasked   for each neighbour that shared, and the node itself, by position: a share (33), or 33 bytes 0xff
+    unmasked   for each neighbour that shared, and the node itself, by position: a share (33), or 33 bytes 0xff.
+               In a complete graph this message is locked: share of the lock (33); for each other node of the set a
+               sealed share of the lock (49) and the key (32) to that node's share for this one; the sealed message
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,8 +68,8 @@ _DOUBT = 80  # a set that too few have signed is taken for agreed with probabili
 def rule(nodes: int) -> tuple[int, int]:
     """How many neighbours a node has, and how many of these and itself bring back its secrets (the threshold).
 
-    Complete graph, d = n - 1, t = ceil(2n/3): a third of the nodes may drop, whichever they are. The server gets both
-    secrets of a node only if t nodes give the one and t the other, so only if at least 2t - n >= n/3 nodes give both.
+    Complete graph, d = n - 1, t = ceil(2n/3): a third of the nodes may drop, whichever they are. The server opens
+    answers for two different sets only if t nodes answer for each of them, so if 2t - n >= n/3 answer for both.
 
     Sparse graph: a node's d neighbours are a random subset of the others, so that with H(N, K, d) the hypergeometric
     distribution of marked ones among d drawn from N of which K are marked, for 129 <= n <= 2^20
@@ -109,6 +111,22 @@ def _hash(label: str, *parts: bytes) -> bytes:
 
 def _derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
     return HKDF(hashes.SHA256(), 32, salt, b"federec secure sum " + info).derive(secret)
+
+
+def _seal(key: bytes, content: bytes) -> bytes:
+    """Sealed with a key that is used for one message only."""
+    return AESGCM(key).encrypt(bytes(12), content, None)
+
+
+def _unseal(key: bytes, sealed: bytes) -> bytes | None:
+    try:
+        return AESGCM(key).decrypt(bytes(12), sealed, None)
+    except InvalidTag:
+        return None
+
+
+def _opens(sealed: bytes, key: bytes) -> bool:
+    return _unseal(key, sealed) is not None
 
 
 def _stream(key: bytes, count: int, width: int) -> NDArray[Any]:
@@ -395,7 +413,7 @@ class Party:
         of_seed = _split(self.seed, threshold, sorted(contents))
         self.own = of_seed[self.position]
         others = enumerate(self._neighbours())
-        entries = (self._seal(at, other, of_key[other] + of_seed[other]) for at, other in others)
+        entries = (self._entry(at, other, of_key[other] + of_seed[other]) for at, other in others)
         own = _tag(self.session, self.position, self.position, "seed", self.own)
         return _message(_hash("seed", self.session, self.seed), own, *entries)
 
@@ -450,7 +468,22 @@ class Party:
         for at, other in enumerate(other for other in self._neighbours() if shared[other]):
             start = (2 * at + bool(members[other])) * _SHARE
             shares[other] = self.held[start : start + _SHARE]
-        return _message(*(shares[place] for place in sorted(shares)))
+        answer = _message(*(shares[place] for place in sorted(shares)))
+        return answer if self._sparse else self._lock(members, answer)
+
+    def _lock(self, members: NDArray[np.bool_], answer: bytes) -> bytes:
+        """An answer that opens only together with those of other nodes, as many as the threshold, that were told the
+        same set: its lock is shared among them, sealed with keys that they give away with answers for this set only."""
+        told, lock = _hash("agree", self.view, _pack(members)), secrets.token_bytes(32)
+        parts = _split(lock, rule(self.nodes)[1], np.flatnonzero(members).tolist())
+        entries = b""
+        for at, other in enumerate(self._neighbours()):
+            if members[other]:
+                mine, theirs = (self.position, other), (other, self.position)
+                entries += _seal(self._key(at, told, b"lock", *mine), parts[other]) + self._key(
+                    at, told, b"lock", *theirs
+                )
+        return _message(parts[self.position], entries, _seal(lock, answer))
 
     @property
     def _sparse(self) -> bool:
@@ -507,27 +540,22 @@ class Party:
             if not advert.member.verify(self.agreed, signatures[place]):
                 raise UserError("a node has not agreed to the set of nodes, although the server says so")
 
-    def _cipher(self, at: int, owner: int, holder: int) -> AESGCM:
-        """Of the shares that go from the one to the other; it is used for one message."""
-        info = b"share" + struct.pack(">II", owner, holder)
-        return AESGCM(_derive(self.pairs[64 * at : 64 * at + 32], self.session, info))
+    def _key(self, at: int, salt: bytes, label: bytes, owner: int, holder: int) -> bytes:
+        """Of what goes from the one to the other; it is used for one message."""
+        return _derive(self.pairs[64 * at : 64 * at + 32], salt, label + struct.pack(">II", owner, holder))
 
     def _tags(self, owner: int, holder: int, shares: bytes) -> bytes:
         parts = ("key", shares[:_SHARE]), ("seed", shares[_SHARE:])
         return b"".join(_tag(self.session, owner, holder, kind, share) for kind, share in parts)
 
-    def _seal(self, at: int, other: int, shares: bytes) -> bytes:
-        tags = self._tags(self.position, other, shares)
-        return tags + self._cipher(at, self.position, other).encrypt(bytes(12), shares, tags)
+    def _entry(self, at: int, other: int, shares: bytes) -> bytes:
+        key = self._key(at, self.session, b"share", self.position, other)
+        return self._tags(self.position, other, shares) + _seal(key, shares)
 
     def _open(self, at: int, other: int, entry: bytes) -> bytes | None:
         """A neighbour's two shares; None where it has sent something else, for which this node does not answer."""
-        tags, sealed = entry[: 2 * _TAG], entry[2 * _TAG :]
-        try:
-            shares = self._cipher(at, other, self.position).decrypt(bytes(12), sealed, tags)
-        except InvalidTag:
-            return None
-        return shares if tags == self._tags(other, self.position, shares) else None
+        shares = _unseal(self._key(at, self.session, b"share", other, self.position), entry[2 * _TAG :])
+        return shares if shares and self._tags(other, self.position, shares) == entry[: 2 * _TAG] else None
 
 
 class Collector:
@@ -536,6 +564,8 @@ class Collector:
     def __init__(
         self, session: bytes, adverts: Mapping[int, bytes], bits: int, length: int, run: str, root: bytes
     ) -> None:
+        """`session` has 16 bytes; `run` names run and round."""
+        assert len(session) == 16
         self.refused: dict[int, str] = {}
         found: dict[bytes, tuple[int, _Advert]] = {}
         keys: set[bytes] = set()
@@ -645,7 +675,8 @@ class Collector:
             owners = sorted([*self._neighbours(place), place])
             return {owner: reader.take(_SHARE) for owner in owners if self.shared[owner]}
 
-        replied = self._read(replies, self.signed if self.sparse else self.arrived, take)
+        answers = replies if self.sparse else self._unlocked(replies)
+        replied = self._read(answers, self.signed if self.sparse else self.arrived, take)
         if not self._enough(self.arrived):
             return None
         given: dict[int, dict[int, bytes]] = {owner: {} for owner in self.dealt}
@@ -659,6 +690,30 @@ class Collector:
             assert value is not None
             self._remove(owner, value)
         return self.total.view(f"<i{self.width // 8}").astype(np.int64), self._nodes(self.arrived)
+
+    def _unlocked(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
+        """The answers of a complete graph, each opened with what the others say."""
+
+        def take(place: int, reader: _Reader) -> tuple[bytes, dict[int, tuple[bytes, bytes]], bytes]:
+            others = [other for other in self._neighbours(place) if self.arrived[other]]
+            own = reader.take(_SHARE)
+            entries = {other: (reader.take(_SHARE + 16), reader.take(32)) for other in others}
+            return own, entries, reader.take(1 + _SHARE * len(self.dealt) + 16)
+
+        found, opened = self._read(replies, self.arrived, take), {}
+        threshold = rule(len(self.order))[1]
+        for owner, (own, entries, sealed) in found.items():
+            parts = {owner: own}
+            for holder in entries.keys() & found.keys():
+                part = _unseal(found[holder][1][owner][1], entries[holder][0])
+                if part is not None:
+                    parts[holder] = part
+            lock = _join(parts, threshold, partial(_opens, sealed))
+            if lock is not None:
+                opened[self.order[owner]] = _unseal(lock, sealed) or b""
+            elif len(parts) >= threshold or 2 * len(parts) < len(found):  # others that lie are fewer
+                self.refused[self.order[owner]] = "its answer cannot be opened"
+        return opened
 
     def _true(self, owner: int, holder: int, share: bytes) -> bool:
         """Whether this is the share that the owner gave; a holder that gives another one is named."""
