@@ -301,10 +301,10 @@ def test_a_device_verifies_every_neighbour(play, admit, authority, tmp_path, att
         parties[0].share(roster, authority.pem, 5)
 
 
-def test_a_node_cannot_stand_for_two(play, authority):
+def test_a_node_cannot_stand_for_two(play, admit, authority):
     session = play(4)
+    session.parties[1] = Party.begin(admit(2), RUN)  # with other one-time keys
     adverts = {node: party.advert for node, party in session.parties.items()}
-    adverts[1] = adverts[2]
     with pytest.raises(UserError, match="counts a node twice"):
         session.parties[0].share(roster_of(session, adverts, 0), authority.pem, 2)
 
