@@ -16,7 +16,7 @@ from federec.stages.quantise import Quantise
 PAYLOAD = Payload(
     torch.tensor([1, 4, 8]), {"items": torch.randn(3, 4)}, {"net": torch.randn(4, 2), "b": torch.ones(())}
 )
-ORDER = Order("train", "films", 3, {"seed": 1}, [7, 9], ["m8"], 2, True, PAYLOAD)
+ORDER = Order("train", "films", 3, {"seed": 1}, [7, 9], ["m8"], 2, True, "next", PAYLOAD, b"sealed")
 REPLY = Reply("films", 3, "9-abcdef012345", 2, {"loss": (81.5, 40)}, "", PAYLOAD, torch.tensor([0, 5]))
 PACKED = {"order": ORDER.pack(), "reply": REPLY.pack()}
 

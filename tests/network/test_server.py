@@ -89,12 +89,12 @@ def rows_sent(federated):
 
 def test_a_device_sends_nothing_in_the_clear_that_tells_what_it_has(federation, random_split):
     """A server that asks for it anyway gets no answer."""
-    federated = federation(random_split().data, "fedease", rounds=1, minimum=3, channel=("secure-sum",))
+    federated = federation(random_split().data, "fedease", rounds=1, minimum=3, patience=1, channel=("secure-sum",))
     bare = federated.config.model_copy(update={"channel": ()})
     (federated.run / "config.yaml").write_text(bare.text())
     with pytest.raises(UserError, match="'fedease' needs secure aggregation"):
         federated.serve()
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError, match="fewer than 3 devices answered"):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError, match="0 devices after 1 s, 3 are needed"):
         patch.setattr(server, "check_method", lambda config, settings: (config.build(), config.link(config.build())))
         federated.serve()
     assert {line["reason"] for line in federated.events("rejected")} == {"failed"}
