@@ -84,7 +84,10 @@ def five(path: Path) -> list[list[object]]:
         for name, how in (("clear", {"channel": ()}), ("hidden", {})):
             took[name] += played(path / f"{name}-{turn}", data, 8, **how)[1][1:]
     clear, hidden = (median(took[name]) for name in ("clear", "hidden"))
-    return [["5 devices: seconds a round, in the clear", f"{clear:.3f}"], ["hidden, times that", f"{hidden / clear:.2f}"]]
+    return [
+        ["5 devices: seconds a round, in the clear", f"{clear:.3f}"],
+        ["hidden, times that", f"{hidden / clear:.2f}"],
+    ]
 
 
 def thousand(path: Path) -> list[list[object]]:
@@ -92,7 +95,9 @@ def thousand(path: Path) -> list[list[object]]:
     data = generate(users=1000, interactions=100_000)
     _, seconds = played(path / "thousand", data, 1)
     lines = map(json.loads, (path / "thousand" / EVENTS).read_text().splitlines())
-    asked = Counter({line["kind"]: line["devices"] for line in lines if line["event"] == "asked" and line["round"] == 1})
+    asked = Counter(
+        {line["kind"]: line["devices"] for line in lines if line["event"] == "asked" and line["round"] == 1}
+    )
     legs = sum(count for kind, count in asked.items() if kind != "evaluate")
     return [["1,000 devices: seconds for a round", f"{seconds[0]:.1f}"], ["messages to devices in it", f"{legs:,}"]]
 
