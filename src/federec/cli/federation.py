@@ -99,7 +99,7 @@ def up(
         interactions = config.load()
         if devices > (users := interactions.n_users):
             raise UserError(f"--devices {devices}: '{data}' has {users:,} users, and a device hosts one or more")
-        if devices < settings.minimum:
+        if settings.minimum is not None and devices < settings.minimum:
             raise UserError(f"--devices {devices}: a round needs {settings.minimum}; add devices, or lower minimum")
         prepare(path, config.model_copy(update=interactions.origin), settings, Catalogue.of(interactions))
         share_out(path, interactions, devices)
@@ -161,7 +161,9 @@ def join(
     server: str = Argument(..., help="Where the server is, as HOST:PORT."),
     folder: Path = Option(Path("device"), envvar="FEDEREC_DEVICE", readable=False, help="The device folder."),
     key: Path = Option(..., readable=False, help="Its key file."),
-    root: Path | None = Option(None, readable=False, help="The federation's ca.crt. [default: the system's roots]"),
+    root: Path | None = Option(
+        None, readable=False, help="ca.crt of the federation. [default: the device's own]"
+    ),
     insecure: bool = Option(False, "--insecure", help="Without TLS; only where the server is on this machine."),
     method: list[str] | None = Option(
         None, help="A method or plug-in of your own that this device may run: path/to/mine.py:Mine; may be repeated."

@@ -139,13 +139,13 @@ class Authority:
     def create(folder: Path, days: int = 3650) -> Authority:
         """A new root in a folder: `ca.crt`, for everybody, and `ca.key`, to be kept offline."""
         make_folder(folder)
-        for file in (folder / ROOT, folder / ROOT_KEY):
-            if file.exists():
-                raise UserError(f"{file}: exists; a root is never overwritten, name another folder")
-        key, name = ec.generate_private_key(ec.SECP256R1()), _name("federec root")
+        for name in (ROOT, ROOT_KEY):
+            if (folder / name).exists():
+                raise UserError(f"{folder / name}: exists; a root is never overwritten, name another folder")
+        key, subject = ec.generate_private_key(ec.SECP256R1()), _name("federec root")
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         root = (
-            _certificate(name, name, key.public_key(), days)
+            _certificate(subject, subject, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

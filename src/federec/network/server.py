@@ -8,10 +8,11 @@ user's device or a hub of many.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -27,15 +28,20 @@ from federec.federation.device import Learned
 from federec.federation.round import select
 from federec.federation.server import settle
 from federec.federation.state import State
+from federec.files import read_bytes
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
+from federec.network.certificates import ROOT
 from federec.network.events import Events
 from federec.network.exchange import Exchange
 from federec.network.guard import Expected, Rejection, check
 from federec.network.messages import Kind, Order, Reply
 from federec.network.parameters import Payload
 from federec.network.settings import CATALOGUE, EVENTS, FederationSettings, check_method
+from federec.network.summing import summed
+from federec.network.suspicion import Norms, Suspects
 from federec.network.transport import Transport
+from federec.network.vector import length, spoiled, unflat
 from federec.reporting.report import html_report
 from federec.runs.best import Best
 from federec.runs.config import RunConfig
@@ -46,21 +52,23 @@ from federec.stages.secure_sum import SecureSum
 TRIES = 3
 """How often a round is played before the server gives up."""
 _ALL = torch.zeros(0, dtype=torch.int64)
+_NO_METRICS: dict[str, Metrics] = {"sampled": {}}
 _ENGINE = EngineChoice("torch", "the devices of a federation learn in torch")
 
 
-def serve(transport: Transport, path: Path) -> None:
-    """Serve the federation of a folder, from where it stands to its result. What the server does is in its events."""
+def serve(transport: Transport, path: Path, root: bytes = b"") -> None:
+    """Serve the federation of a folder, from where it stands to its result. What the server does is in its events.
+    `root` is the certificate of the federation's root (PEM); that of the folder if not given."""
     events = Events(path / EVENTS)
     try:
-        _serve(transport, path, events)
+        _serve(transport, path, events, root or own_root(path))
     except BaseException as error:
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         events.say("failed", error=f"{kind}{error}")
         raise
 
 
-def _serve(transport: Transport, path: Path, events: Events) -> None:
+def _serve(transport: Transport, path: Path, events: Events, root: bytes) -> None:
     folder, settings = RunFolder(path), FederationSettings.read(path)
     with (path / EVENTS).open("a") as lock:  # the one file that is never replaced by another
         try:
@@ -70,7 +78,7 @@ def _serve(transport: Transport, path: Path, events: Events) -> None:
         config, point = folder.config(), folder.checkpoint()
         history = folder.lines(point.round if point else 0)
         folder.sweep(history, point)
-        server = Server(transport, path, config, settings, events)
+        server = Server(transport, path, config, settings, events, root)
         if point is not None:
             server.state, server.best = point.state, point.best
         port = None if settings.metrics_port is None else events.serve(settings.metrics_host, settings.metrics_port)
@@ -83,7 +91,7 @@ def _serve(transport: Transport, path: Path, events: Events) -> None:
             events.set("federec_round_seconds", seconds)
             for name, value in line["valid"].items():
                 events.set("federec_metric", value, metric=name)
-            shown = {"loss": line["loss"], "hr@10": line["valid"]["hr@10"], "seconds": round(seconds, 3)}
+            shown = {"loss": line["loss"], "hr@10": line["valid"].get("hr@10"), "seconds": round(seconds, 3)}
             events.say("round", round=line["round"], rounds=rounds, **shown)
 
         point = play_rounds(config, settings.run, server, folder, point, history, on_round)
@@ -97,6 +105,12 @@ def _serve(transport: Transport, path: Path, events: Events) -> None:
         events.say("finished", rounds=len(history))
 
 
+def own_root(path: Path) -> bytes:
+    """The root certificate in a federation's folder; nothing where it has none."""
+    file = path / "tls" / ROOT
+    return read_bytes(file) if file.exists() else b""
+
+
 @dataclass(frozen=True)
 class Node:
     """What the server knows of a node."""
@@ -107,26 +121,43 @@ class Node:
     """Version of its catalogue."""
     wanted: Tensor
     """Codes of the rows that it needs next; empty means all."""
+    advert: bytes = b""
+    """Keys for its next secure sum."""
+
+
+class Lost(Exception):
+    """A round that came to nothing: too few nodes were left, or what came of it cannot be used."""
 
 
 class Server:
     """Trains on nodes that are reached through a transport."""
 
     def __init__(
-        self, transport: Transport, path: Path, config: RunConfig, settings: FederationSettings, events: Events
+        self,
+        transport: Transport,
+        path: Path,
+        config: RunConfig,
+        settings: FederationSettings,
+        events: Events,
+        root: bytes,
     ) -> None:
         self.exchange = Exchange(transport, path, settings, events)
         self.transport, self.path, self.config, self.settings, self.events = transport, path, config, settings, events
         self.method, self.link = check_method(config, settings)
-        if "secure-sum" in self.link.channel and transport.secure_sum is None:
-            raise UserError(
-                f"{path}: 'secure-sum' needs a network with secure aggregation, such as Flower; this has none"
-            )
+        self.hides = "secure-sum" in self.link.channel
+        if self.hides and not root:
+            raise UserError(f"{path}: a secure sum needs the certificate of the federation's root; see {ROOT}")
+        self.root = root
+        self.minimum = settings.minimum or 1
         self.catalogue = Catalogue.read(path / CATALOGUE)
         self.state = State.start(self.method, settings.sizes[0], 0, config.seed)
         self.best = Best()
         self.choose = protocol(config.protocol).choose
         self.nodes: dict[int, Node] = {}
+        self.norms = Norms()
+        self.suspects = Suspects(self.minimum)
+        self.lost, self.lowest = 0, math.inf
+        """Rounds in a row that came to nothing; the lowest loss so far."""
         self.data: dict[str, str | int] = {}
         """What nodes told of their data, for the result."""
 
@@ -136,22 +167,40 @@ class Server:
         began, before = time.perf_counter(), dict(self.exchange.bytes)
         self.events.set("federec_round", round_)
         self.grow()
+        start = self.state.copy()
+        try:
+            played, nodes = self.learned(round_, start, began)
+        except Lost as lost:
+            self.state, self.lost = start, self.lost + 1
+            self.events.say("lost", round=round_, reason=str(lost))
+            if self.lost >= TRIES:
+                raise UserError(f"round {round_}: {lost}, {TRIES} rounds in a row; mend it and continue") from None
+            return Played(start, _NO_METRICS, _NO_METRICS, seconds={"train": time.perf_counter() - began})
+        self.lost = 0
+        up, down = ((self.exchange.bytes[way] - before[way]) / nodes for way in ("up", "down"))
+        return replace(played, up_bytes=up, down_bytes=down)
+
+    def learned(self, round_: int, start: State, began: float) -> tuple[Played, int]:
+        """A round with enough nodes, and how many took part."""
         replies, nodes, asked = self.train(round_)
         users = sum(reply.devices for reply in replies)
-        start = self.state.copy() if self.method.view == "own" else None
+        own = self.method.view == "own"
         aggregator = self.link.aggregator(len(self.catalogue))
         learned = take_in(replies, aggregator)
-        report = settle(self.method, self.state, aggregator, self.link.channel, learned)
+        counted = self.settings.counted
+        report = settle(self.method, self.state, aggregator, self.link.channel, learned, least=counted)
+        self.watch(round_, start, report.loss)
         now = time.perf_counter()
-        if start is None:
+        if not own:
             orders = {node: self.order("evaluate", round_, self.nodes[node], round_) for node in asked}
             replies, _ = self.ask(orders)
         valid, test = ({"sampled": mean_metrics(replies, f"{part} sampled")} for part in ("valid", "test"))
-        value, after = valid["sampled"][self.choose], round_ if start is None else round_ - 1
+        value, after = valid["sampled"].get(self.choose), round_ - 1 if own else round_
         self.best = self.best.considered(round_, value, after)  # as the run loop does, for what nodes must keep
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
-        up, down = ((self.exchange.bytes[way] - before[way]) / nodes for way in ("up", "down"))
-        return Played(start or self.state, valid, test, report.loss, up, down, seconds, report.notes, users / nodes)
+        model = start if own else self.state
+        played = Played(model, valid, test, report.loss, None, None, seconds, report.notes, users / nodes)
+        return played, nodes
 
     def train(self, round_: int) -> tuple[list[Reply], int, list[int]]:
         """The updates of enough nodes, of how many, and which nodes were asked for them."""
@@ -160,13 +209,27 @@ class Server:
             orders = {node: self.order("train", round_, self.nodes[node], self.best.after) for node in chosen}
             replies, answered = self.ask(orders)
             self.events.add("federec_updates_total", answered)
-            if answered >= self.settings.minimum:
+            if answered >= self.minimum:
                 return replies, answered, chosen
-            self.events.say("again", round=round_, answered=answered, minimum=self.settings.minimum)
-        least = self.settings.minimum
+            if self.hides:  # a device answers once: another sum of the same round could differ by one device
+                raise Lost(f"{answered} devices answered, {self.minimum} are needed")
+            self.events.say("again", round=round_, answered=answered, minimum=self.minimum)
         raise UserError(
-            f"round {round_}: fewer than {least} devices answered, {TRIES} times; continue when they are there"
+            f"round {round_}: fewer than {self.minimum} devices answered, {TRIES} times; continue when they are there"
         )
+
+    def watch(self, round_: int, before: State, loss: float | None) -> None:
+        """Raise an alarm where learning diverges; what is no number is never kept."""
+        now, then = self.state.shared, before.shared
+        if not all(bool(value.isfinite().all()) for value in now.values()):
+            raise Lost("the new shared parameters are not numbers")
+        size, was = (math.sqrt(sum(float(v.double().square().sum()) for v in each.values())) for each in (now, then))
+        if size > 10 * was > 0:
+            self.events.say("alarm", round=round_, reason=f"shared parameters grew from norm {was:.4g} to {size:.4g}")
+        if loss is not None:
+            if loss > 2 * self.lowest:
+                self.events.say("alarm", round=round_, reason=f"the loss is {loss:.4g}; it was {self.lowest:.4g}")
+            self.lowest = min(self.lowest, loss)
 
     def review(self, model: State, round_: int) -> Review:
         """The best round: all nodes that are there rank against all items."""
@@ -175,7 +238,9 @@ class Server:
         orders = {
             node: self.order("evaluate", round_, self.nodes[node], self.best.after, True, shared) for node in nodes
         }
-        replies, _ = self.ask(orders)
+        replies, answered = self.ask(orders)
+        if not answered:
+            raise UserError("no device took part in the last evaluation; continue when they are there")
         told = [reply.sums.get("interactions", (0.0, 0)) for reply in replies]
         self.data = {
             "name": Path(self.config.data).name,
@@ -218,16 +283,17 @@ class Server:
             self.nodes = {node: known for node, known in self.nodes.items() if node in there}
             self.exchange.forget(there)
             awake = {node for node in there if everyone or not self.exchange.rests(node, round_)}
-            if new := sorted(awake - self.nodes.keys()):
-                self.exchange.ask(dict.fromkeys(new, self.order("query", round_)), self.stranger)
+            if new := sorted(awake - self.known()):
+                enough = max(0, self.minimum - len(self.known() & awake))
+                self.exchange.ask(dict.fromkeys(new, self.order("query", round_)), self.stranger, enough)
             self.events.set("federec_devices", len(self.nodes))
-            able = {node for node, known in self.nodes.items() if known.users}  # who has nothing yet cannot learn
-            ready = sorted(able & awake if len(able & awake) >= settings.minimum else able)
+            able = {node for node in self.known() if self.nodes[node].users}  # who has nothing yet cannot learn
+            ready = sorted(able & awake if len(able & awake) >= self.minimum else able)
             waited = time.monotonic() - began
-            wanted = max(settings.minimum, settings.expected if first and waited < settings.deadline else 1)
+            wanted = max(self.minimum, settings.expected if first and waited < settings.deadline else 1)
             if len(ready) >= wanted:
                 return ready
-            everyone = everyone or len(ready) < settings.minimum  # then ask every node, also those that are skipped
+            everyone = everyone or len(ready) < self.minimum  # then ask every node, also those that are skipped
             if not said:
                 self.events.say("waiting", round=round_, devices=len(ready), wanted=wanted)
                 said = True
@@ -235,6 +301,10 @@ class Server:
                 have = f"{len(ready)} devices after {settings.patience:g} s"
                 raise UserError(f"round {round_}: {have}, {wanted} are needed; continue when they are there")
             time.sleep(self.exchange.poll)
+
+    def known(self) -> set[int]:
+        """Nodes that have said what they need, and have given keys where their replies are to be summed."""
+        return {node for node, known in self.nodes.items() if known.advert or not self.hides}
 
     def chosen(self, nodes: list[int], round_: int) -> list[int]:
         """Those that a round asks."""
@@ -246,16 +316,54 @@ class Server:
     # What travels
 
     def ask(self, orders: Mapping[int, Order]) -> tuple[list[Reply], int]:
-        """Replies, and of how many nodes; under secure aggregation one reply, the sum of the nodes' own."""
-        if "secure-sum" not in self.link.channel or not orders:
-            replies = self.exchange.ask(orders, self.fault)
+        """Replies, and of how many nodes; under secure aggregation those that sums of the nodes' own stand for."""
+        if not self.hides or not orders:
+            replies = self.exchange.ask(orders, self.fault, self.minimum)
+            trained = {node: reply for node, reply in replies.items() if orders[node].kind == "train"}
+            for node, why in self.norms.far(trained).items():
+                self.exchange.refuse(node, replies.pop(node).round, why)
             return list(replies.values()), len(replies)
-        assert self.transport.secure_sum is not None
-        users = {node: known.users for node, known in self.nodes.items()}
+        found: list[Reply] = []
+        answered = 0
+        for group in self.suspects.groups(list(orders)):
+            total, nodes = self.sum({node: orders[node] for node in group})
+            if total is not None:
+                found.append(total)
+                answered += len(nodes)
+        return found, answered
+
+    def sum(self, orders: Mapping[int, Order]) -> tuple[Reply | None, list[int]]:
+        """The reply that the secure sum over some nodes stands for, and the nodes in it. None where there is no sum, or
+        where it cannot be one of honest replies."""
+        first, items = next(iter(orders.values())), len(self.catalogue)
+        adverts = {node: self.nodes[node].advert for node in orders}
+        for node in orders:  # keys are used once
+            self.nodes[node] = replace(self.nodes[node], advert=b"")
+        sends = self.method.sends() if first.kind == "train" else {}
+        users = sum(self.users(node) for node in orders)
+        made = summed(
+            self.exchange, orders, adverts, self.root, users, length(sends, items), self.minimum, self.welcome
+        )
+        if made is None:
+            return None, []
+        total, nodes = made
         most = next(stage.most for stage in self.link.channel.stages if isinstance(stage, SecureSum))
-        items = len(self.catalogue)
-        total, answered = self.transport.secure_sum(self.exchange, orders, users, self.method, items, most)
-        return [] if total is None else [total], answered
+        reply = unflat(total, first, sends, items, most)
+        wrong = "out of range" if spoiled(total, len(nodes), sum(map(self.users, nodes))) else ""
+        if not wrong and sends and self.norms.far({0: reply}):
+            wrong = "far beyond the usual norm"
+        self.suspects.saw(nodes, bool(wrong))
+        if wrong:
+            self.events.say("spoiled", round=first.round, devices=[str(node) for node in nodes], reason=wrong)
+            for node in self.suspects.caught():
+                self.exchange.refuse(node, first.round, Rejection("norm", "each sum that it is part of is spoiled"))
+            return None, []
+        return reply, nodes
+
+    def users(self, node: int) -> int:
+        """Users that a node may speak for."""
+        admitted = self.transport.users(node)
+        return self.settings.most_users if admitted is None else min(admitted, self.settings.most_users)
 
     def order(
         self,
@@ -294,7 +402,7 @@ class Server:
         """What is wrong with a node's reply to an order."""
         metadata = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
         tensors = reply.update.tensors()
-        expected = self.expected(order, tensors)
+        expected = self.expected(node, order, tensors)
         return check(node, metadata, tensors, expected, replies) or self.welcome(node, reply)
 
     def welcome(self, node: int, reply: Reply) -> Rejection | None:
@@ -302,7 +410,11 @@ class Server:
         wanted = reply.wanted
         if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < len(self.catalogue):
             return Rejection("malformed", "it asks for rows that are not there")
-        self.nodes[node] = Node(reply.devices, reply.catalogue, wanted)
+        if reply.devices > self.users(node):
+            return Rejection("malformed", f"it speaks for {reply.devices} users, not for {self.users(node)}")
+        known = self.nodes.get(node)
+        users = known.users if known is not None and not reply.devices else reply.devices
+        self.nodes[node] = Node(users, reply.catalogue, wanted, reply.advert)
         return None
 
     def rows_expected(self, order: Order) -> Tensor | None:
@@ -312,7 +424,7 @@ class Server:
             return None
         return order.shared.ids if rows == "named" else torch.arange(len(self.catalogue))
 
-    def expected(self, order: Order, tensors: Params) -> Expected:
+    def expected(self, node: int, order: Order, tensors: Params) -> Expected:
         """What an update must look like."""
         items = len(self.catalogue)
         sends = {} if order.kind == "evaluate" else self.method.sends()
@@ -326,7 +438,7 @@ class Server:
             {name: param.sized(items) for name, param in sends.items() if param.rows},
             {name: param.sized(items) for name, param in sends.items() if not param.rows},
             self.rows_expected(order),
-            self.settings.most_users if self.link.aggregator.linear else 1,
+            self.users(node) if self.link.aggregator.linear else 1,
             self.settings.most_norm,
         )
 
@@ -357,5 +469,4 @@ def mean_metrics(replies: Iterable[Reply], kind: str) -> Metrics:
 
 def known_items(version: str) -> int:
     """How many items a version of a catalogue has."""
-    number = version.partition("-")[0]
-    return int(number) if number.isdecimal() else 0
+    return int(version.partition("-")[0] or 0)

@@ -13,8 +13,9 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from federec.cohort.update import Update
-from federec.stages.base import Format, Promise, Secrets, Stage
+from federec.stages.base import Format, Promise, Stage
 from federec.stages.dense import Dense
+from federec.stages.randomness import Randomness
 
 STEPS = 1 << 22
 """Into how many steps the range of a value is cut."""
@@ -29,8 +30,8 @@ class SecureSum(Stage):
     most: PositiveFloat = 64.0
     """Largest value; what is beyond is cut off."""
 
-    def device(self, update: Update, secrets: Secrets) -> Update:
-        whole = Dense().device(update, secrets)
+    def device(self, update: Update, random: Randomness) -> Update:
+        whole = Dense().device(update, random)
         return whole.with_values({name: self.rounded(value) for name, value in whole.values().items()})
 
     def rounded(self, values: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ class SecureSum(Stage):
         step = 2 * self.most / STEPS
         return (values.clamp(-self.most, self.most) / step).round() * step
 
-    def asks(self, needed: Tensor, n_items: int, secrets: Secrets) -> Tensor:
+    def asks(self, needed: Tensor) -> Tensor:
         return needed[:0]
 
     def format(self, known: Format) -> Format:

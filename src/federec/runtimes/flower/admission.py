@@ -80,14 +80,15 @@ class Admission:
         self.link, self.folder, self.root, self.audit, self.others = link, folder, root, audit, others
         self.admitted: dict[bytes, Admitted] = {}
         """By public key."""
+        self._users: dict[int, int] = {}
         self._seen = -1
         self._looked = -_EVERY
         self._said: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
 
-    def users(self, node: int) -> int:
-        """How many users a node may speak for; 0 where it was not admitted."""
-        return next((each.member.users for each in self.admitted.values() if each.node == node), 0)
+    def users(self, node: int) -> int | None:
+        """How many users a node may speak for; None where it was not admitted."""
+        return self._users.get(node)
 
     def why_not(self, key: bytes) -> str:
         """Why the holder of a key is refused; empty where it is not."""
@@ -122,6 +123,7 @@ class Admission:
                 self.link.remove(key)
                 self.audit.say("removed", name=gone.name, device=str(gone.node))
             self.admitted = found
+            self._users = {each.node: each.member.users for each in found.values()}
             for path in self.others:
                 certificate = x509.load_pem_x509_certificate(read_bytes(path))
                 self._warn(path.name, certificate.not_valid_after_utc)

@@ -41,7 +41,6 @@ from federec.network import device
 from federec.network.certificates import Identity
 from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
-from federec.runtimes.flower import stub  # noqa: F401
 from federec.runtimes.flower.records import MEGABYTES, is_loopback, packed, unpacked
 
 _SOON, _LATER = 0.2, 15.0  # seconds until the next attempt, after the first failure and after many
@@ -73,14 +72,14 @@ def join(
     os.environ |= trusting(trusted)
     unlock = Key.file(key)
     with closing(DeviceFolder.open(folder, unlock)) as opened:
-        identity: Identity = opened.identity  # type: ignore[attr-defined]
-        for line in opened.policy.words():  # type: ignore[attr-defined]
-            say(line)
+        identity, told = opened.identity, opened.policy.words(len(opened.users))
+        trust = opened.root if root is None else read_bytes(root)
     if not identity.certificate:
-        raise UserError(f"{folder}: was not admitted to a federation yet; see: federec device request --help")
+        raise UserError(f"{folder}: was not admitted to a federation yet; begin with: federec device request")
+    say("\n".join(("What a server can make this device do:", *told)))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with _only_one(folder):
-        Participant(server, folder, unlock, identity, root, insecure, megabytes << 20).stay()
+        Participant(server, folder, unlock, identity, b"" if insecure else trust, megabytes << 20).stay()
 
 
 def trusting(references: Iterable[str]) -> dict[str, str]:
@@ -97,12 +96,12 @@ class Participant:
     """One device folder at one server."""
 
     def __init__(
-        self, server: str, folder: Path, key: Key, identity: Identity, root: Path | None, insecure: bool, most: int
+        self, server: str, folder: Path, key: Key, identity: Identity, root: bytes, most: int = MEGABYTES << 20
     ) -> None:
+        """`root` is the certificate that the server's must be signed by; where there is none, TLS is not used."""
         self.server, self.folder, self.key, self.identity, self.most = server, folder, key, identity, most
         self.public = identity.key.public_key()
-        self.insecure = insecure
-        self.root = None if root is None else read_bytes(root)
+        self.root = root
         self.said = ""
 
     def stay(self) -> None:
@@ -132,7 +131,9 @@ class Participant:
         signed = NodeAuthHttpInterceptor(self.identity.key, self.public)
         version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
         try:
-            client = FleetHttpClient.from_server_address(self.server, self.insecure, self.root, (version, signed))
+            client = FleetHttpClient.from_server_address(
+                self.server, not self.root, self.root or None, (version, signed)
+            )
         except (ssl.SSLError, UnicodeDecodeError) as error:
             raise UserError(f"--root is not a certificate ({error}); ask the server's operator for ca.crt") from None
         client._client.follow_redirects = False

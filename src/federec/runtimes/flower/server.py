@@ -30,8 +30,6 @@ from federec.runtimes.flower.records import MEGABYTES, is_loopback
 class FleetTransport:
     """Nodes that reach this process through Flower's Fleet API."""
 
-    secure_sum = None
-
     def __init__(self, link: Link, admission: Admission) -> None:
         self.link, self.admission = link, admission
 
@@ -39,7 +37,7 @@ class FleetTransport:
         self.admission.look()
         return self.link.get_nodes(self.link.run)
 
-    def users(self, node: int) -> int:
+    def users(self, node: int) -> int | None:
         """How many users a node was admitted with."""
         return self.admission.users(node)
 
@@ -77,7 +75,7 @@ def run(
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # refusals are in the audit log
     with listening(host, port) as listener:
         _start(link, admission, listener, tls, megabytes << 20)
-        serve(FleetTransport(link, admission), path)
+        serve(FleetTransport(link, admission), path, admission.root)
 
 
 def _start(link: Link, admission: Admission, listener: socket.socket, tls: tuple[Path, ...], most: int) -> None:

@@ -27,7 +27,6 @@ from federec.network.device_folder import DeviceFolder, shares
 from federec.network.keys import Key
 from federec.network.settings import EVENTS
 from federec.runs.folder import RunFolder
-from federec.runtimes.flower import stub  # noqa: F401
 from federec.runtimes.flower.admission import NODES
 
 HOST = "127.0.0.1"
@@ -102,9 +101,8 @@ class Federation:
         if path.exists():
             return
         with closing(DeviceFolder.open(device, Key.file(key))) as folder:
-            request = folder.identity.request()  # type: ignore[attr-defined]
-            certificate = self.authority.admit(request, len(folder.users))
-            folder.admit(certificate, self.authority.pem)  # type: ignore[attr-defined]
+            certificate = self.authority.admit(folder.identity.request(), len(folder.users))
+            folder.admit(certificate, self.authority.pem)
         write_atomic(path, certificate)
 
     def node(self, name: str, device: Path, key: Path, trusted: Sequence[str] = ()) -> None:
