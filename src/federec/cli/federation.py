@@ -228,7 +228,8 @@ def admit(
     from federec.network.certificates import Authority
     from federec.network.events import Events
     from federec.network.settings import FederationSettings
-    from federec.runtimes.flower.admission import AUDIT, NODES, read_certificate
+    from federec.runtimes.flower.admission import AUDIT, read_certificate
+    from federec.runtimes.flower.records import NODES
 
     if out.suffix != ".crt":
         raise UserError(f"{out}: name it NAME.crt, such as phone.crt")
@@ -259,7 +260,8 @@ def remove(
     from federec.errors import did_you_mean
     from federec.network.events import Events
     from federec.network.settings import FederationSettings
-    from federec.runtimes.flower.admission import AUDIT, NODES, node_of
+    from federec.runtimes.flower.admission import AUDIT, node_of
+    from federec.runtimes.flower.records import NODES
 
     FederationSettings.read(run)
     files = {path.stem: path for path in (run / NODES).glob("*.crt")}

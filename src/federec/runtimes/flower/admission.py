@@ -21,7 +21,7 @@ from federec.network.certificates import Member, member
 from federec.network.events import Events
 from federec.runtimes.flower.link import Link, node_number
 
-AUDIT, NODES = "audit.jsonl", "nodes"
+AUDIT = "audit.jsonl"
 WARN = 30
 """Days before a certificate ends from which that is said, once a day."""
 _EVERY = 60.0  # seconds between looks at what ends

@@ -9,6 +9,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 MEGABYTES = 64
 """Largest message, unless said otherwise."""
 
+NODES = "nodes"
+"""Folder in that of a run: the certificates of the nodes that take part."""
+
 _RECORD, _CONTENT = "federec", "content"
 
 

@@ -21,10 +21,10 @@ from federec.network.server import serve
 from federec.network.settings import FederationSettings
 from federec.network.transport import Delivery
 from federec.runs.folder import RunFolder
-from federec.runtimes.flower.admission import AUDIT, NODES, Admission
+from federec.runtimes.flower.admission import AUDIT, Admission
 from federec.runtimes.flower.gate import Connection, fleet_app
 from federec.runtimes.flower.link import Link
-from federec.runtimes.flower.records import MEGABYTES, is_loopback
+from federec.runtimes.flower.records import MEGABYTES, NODES, is_loopback
 
 
 class FleetTransport:

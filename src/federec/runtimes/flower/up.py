@@ -27,13 +27,13 @@ from federec.network.device_folder import DeviceFolder, shares
 from federec.network.keys import Key
 from federec.network.settings import EVENTS
 from federec.runs.folder import RunFolder
-from federec.runtimes.flower.admission import NODES
+from federec.runtimes.flower.records import NODES
 
 HOST = "127.0.0.1"
 TLS, LOGS = "tls", "logs"
 _PATIENCE = 5.0  # seconds for a process to end by itself
 _MEMORY = multiprocessing.get_context("forkserver")
-_MEMORY.set_forkserver_preload(["federec.runtimes.flower.node"])  # nodes share the memory of what they load
+_MEMORY.set_forkserver_preload(["federec.runtimes.flower.node", __name__])  # nodes share the memory of what they load
 
 
 def free_port() -> int:
