@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import unicodedata
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,13 +16,12 @@ from federec.errors import UserError
 from federec.files import read_bytes
 
 _MOST_TEXT = 1000  # characters of a label or title
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and halves of others
 
 
 def is_text(value: object) -> bool:
     """Whether something can be a label or title: text of a reasonable length, without control characters."""
-    if not isinstance(value, str) or not 0 < len(value) <= _MOST_TEXT:
-        return False
-    return not any(unicodedata.category(letter) in ("Cc", "Cs") for letter in value)
+    return isinstance(value, str) and 0 < len(value) <= _MOST_TEXT and _CONTROL.search(value) is None
 
 
 @dataclass(frozen=True)

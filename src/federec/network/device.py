@@ -83,7 +83,7 @@ class Work:
             raise UserError(f"the server asks for '{method.name}', which is not a method of devices")
         self.method: DeviceMethod = method
         self.link = self.config.link(method)
-        self.hosted = sum(len(folder.history(user)) > 0 for user in range(len(folder.users)))
+        self.hosted = folder.active
         self.policy, spent = folder.policy, folder.ledger.spent
         self.policy.allow(self.config, self.link.channel, order.kind, order.round, self.hosted, spent)
         check_secure(method, self.link)

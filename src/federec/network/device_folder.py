@@ -128,6 +128,11 @@ class DeviceFolder:
             raise UserError(f"{self.path}: hosts no user '{label}'{known}")
         return self.users.index(label)
 
+    @property
+    def active(self) -> int:
+        """How many of its users have done something."""
+        return sum(len(self.history(user)) > 0 for user in range(len(self.users)))
+
     def history(self, user: int) -> History:
         """A user's interactions."""
         return History.of(self._vault.need(f"history {user}"))

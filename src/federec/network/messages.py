@@ -37,7 +37,7 @@ Kind = Literal["query", "train", "evaluate", "share", "agree", "unmask"]
 MOST_BYTES = 512 * 2**20
 """Longer messages are not read."""
 _MOST_METADATA = 64 * 2**10  # bytes of a reply's JSON
-_MOST_SUMS, _MOST_NAME = 64, 100  # figures in a reply, and characters of their names
+_MOST_SUMS, _MOST_NAME = 500, 100  # figures in a reply, and characters of their names
 _WANTED, _ADVERT, _SEALED = "wanted", "advert", "sealed"
 _VERSION = re.compile(r"[0-9]{1,9}-[0-9a-f]{12}")  # of a catalogue
 

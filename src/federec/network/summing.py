@@ -32,7 +32,7 @@ def summed(
     """The sum of the vectors with which nodes answer their orders, and the nodes in it; None where too few were left.
     `users` are those of all the nodes at most."""
     first = next(iter(orders.values()))
-    collector = Collector(secrets.token_bytes(32), adverts, bits(users, STEPS), length, root)
+    collector = Collector(secrets.token_bytes(16), adverts, bits(users, STEPS), length, first.run, root)
 
     def ask(kind: Kind, sealed: Mapping[int, bytes]) -> dict[int, bytes]:
         """One leg; what each node replied."""

@@ -1,7 +1,7 @@
 """Secure sum: the server learns the sum over devices and nothing of a single one.
 
 Devices agree on masks that cancel in the sum (network: SecAgg+, Bell et al. 2020). Masks are integers, so a device cuts
-its values off beyond +-most and rounds them to one of 2^22 steps; item tables go whole, which names no items. A
+its values off beyond +-most and rounds them to one of 2^24 steps; item tables go whole, which names no items. A
 simulation needs no masks: it rounds as a device does and counts the same bytes.
 """
 
@@ -17,7 +17,7 @@ from federec.stages.base import Format, Promise, Stage
 from federec.stages.dense import Dense
 from federec.stages.randomness import Randomness
 
-STEPS = 1 << 22
+STEPS = 1 << 24
 """Into how many steps the range of a value is cut."""
 
 
@@ -27,7 +27,7 @@ class SecureSum(Stage):
     name: ClassVar[str] = "secure-sum"
     adds_rows: ClassVar[bool] = True
 
-    most: PositiveFloat = 64.0
+    most: PositiveFloat = 2048.0
     """Largest value; what is beyond is cut off."""
 
     def device(self, update: Update, random: Randomness) -> Update:
