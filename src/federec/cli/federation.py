@@ -161,9 +161,7 @@ def join(
     server: str = Argument(..., help="Where the server is, as HOST:PORT."),
     folder: Path = Option(Path("device"), envvar="FEDEREC_DEVICE", readable=False, help="The device folder."),
     key: Path = Option(..., readable=False, help="Its key file."),
-    root: Path | None = Option(
-        None, readable=False, help="ca.crt of the federation. [default: the device's own]"
-    ),
+    root: Path | None = Option(None, readable=False, help="ca.crt of the federation. [default: the device's own]"),
     insecure: bool = Option(False, "--insecure", help="Without TLS; only where the server is on this machine."),
     method: list[str] | None = Option(
         None, help="A method or plug-in of your own that this device may run: path/to/mine.py:Mine; may be repeated."

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from federec.federation.state import State
 from federec.network.catalogue import Catalogue
 from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
+from federec.network.policy import Policy
 from federec.network.settings import EVENTS, FederationSettings, prepare
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
@@ -113,7 +115,7 @@ def test_up_with_a_method_of_ones_own_stopped_by_ctrl_c_and_resumed_ends_as_a_lo
     (tmp_path / "mine.py").write_text(MINE)
     small = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
     given = ["--devices", 3, "--data", data, "--method", f"{tmp_path / 'mine.py'}:Mine", "--rounds", 2, *small]
-    process = up(out, *given, "--network", "metrics_port=0", "--out", out)
+    process = up(out, *given, "--network", "metrics_port=0", "--network", "counted=1", "--out", out)
     try:
         until(process, lambda: events(out, "round"))
         port = events(out, "start")[0]["metrics"]
@@ -158,34 +160,46 @@ def population(tmp_path, random_split):
     return data, users
 
 
-def spawn(module, *arguments):
-    words = [sys.executable, "-m", module, *map(str, arguments)]
-    return subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def spawn():
+    """Start a module as a process, which is stopped after the test."""
+    started = []
+
+    def start(module, *arguments):
+        words = [sys.executable, "-m", module, *map(str, arguments)]
+        started.append(subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(timeout=30)
 
 
-def test_over_tls_with_keys_nodes_and_the_server_are_killed_and_it_ends_as_a_local_run(tmp_path, population):
+def test_over_tls_with_keys_nodes_and_the_server_are_killed_and_it_ends_as_a_local_run(tmp_path, population, spawn):
     data, hosted = population
-    config = RunConfig.checked(method="pfedrec", settings=SMALL, data="small", rounds=3, seed=9)
+    config = RunConfig.checked(method="pfedrec", settings=SMALL, data="small", rounds=3, seed=9, channel=())
     out = tmp_path / "run"
     prepare(
         out,
         config,
-        FederationSettings.checked(expected=len(NAMES), minimum=2, deadline=12.0, record=True),
+        FederationSettings.checked(expected=len(NAMES), minimum=2, deadline=12.0, record=True, counted=1),
         Catalogue.of(data),
     )
-    others = []
     with Federation(out) as federation:
         federation.serve()
         keys = {name: (tmp_path / name, tmp_path / f"{name}.key") for name in NAMES}
         for name in NAMES:
             federation.admit(name, *keys[name])
+            with closing(DeviceFolder.open(keys[name][0], Key.file(keys[name][1]))) as folder:
+                folder.pin(Policy.of(config, 1))
         where, root = f"127.0.0.1:{federation.port}", out / "tls" / "ca.crt"
         asked = tmp_path / "asked-killed"
-        others.append(spawn("tests.runtimes.flower.rogue", "nan", where, *keys["nan"], root))
-        others.append(spawn("tests.runtimes.flower.rogue", asked, where, *keys["killed"], root))
+        spawn("tests.runtimes.flower.rogue", "nan", where, *keys["nan"], root)
+        killed = spawn("tests.runtimes.flower.rogue", asked, where, *keys["killed"], root)
         better = keys["better"]  # as on a machine of its own
         given = ["federation", "join", where, "--folder", better[0], "--key", better[1], "--root", root]
-        others.append(spawn("federec", *given))
+        spawn("federec", *given)
         federation.node("damaged", *keys["damaged"])
         log = out / "logs" / "damaged.log"
         until(federation.server, lambda: log.exists() and "connected" in log.read_text())
@@ -194,7 +208,7 @@ def test_over_tls_with_keys_nodes_and_the_server_are_killed_and_it_ends_as_a_loc
         federation.node("good", *keys["good"])
         follower = follow(out, federation)
         until(federation.server, asked.exists)
-        others[1].kill()
+        killed.kill()
         for event in follower:
             if event["event"] == "round":
                 break
@@ -205,9 +219,6 @@ def test_over_tls_with_keys_nodes_and_the_server_are_killed_and_it_ends_as_a_loc
         second = subprocess.run(
             [sys.executable, "-m", "federec", *map(str, given)], capture_output=True, text=True, timeout=60
         )
-        for process in others:
-            process.terminate()
-            process.communicate(timeout=30)
     assert second.returncode == 2
     assert "takes part already" in second.stderr
 

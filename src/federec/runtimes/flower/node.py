@@ -72,7 +72,7 @@ def join(
     os.environ |= trusting(trusted)
     unlock = Key.file(key)
     with closing(DeviceFolder.open(folder, unlock)) as opened:
-        identity, told = opened.identity, opened.policy.words(len(opened.users))
+        identity, told = opened.identity, opened.policy.words(opened.active)
         trust = opened.root if root is None else read_bytes(root)
     if not identity.certificate:
         raise UserError(f"{folder}: was not admitted to a federation yet; begin with: federec device request")

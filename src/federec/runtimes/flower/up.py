@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -162,7 +163,7 @@ def _node(log: Path, given: tuple[Any, ...]) -> None:
     """In a new process: a node whose words go to a file."""
     from federec.runtimes.flower.node import join
 
-    _die_with_parent()
+    threading.Thread(target=_follow_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the one that started it will say when to stop
     os.umask(0o077)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -173,6 +174,14 @@ def _node(log: Path, given: tuple[Any, ...]) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         raise SystemExit(2) from None
+
+
+def _follow_parent() -> None:
+    """In a node: end when the process that has started it is killed. It is a fork of another one."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _die_with_parent() -> None:
