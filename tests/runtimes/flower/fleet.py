@@ -20,7 +20,7 @@ from federec.network.events import Events
 from federec.runtimes.flower.admission import Admission
 from federec.runtimes.flower.link import Link, node_number
 from federec.runtimes.flower.records import packed
-from federec.runtimes.flower.server import FleetTransport, _start, listening
+from federec.runtimes.flower.server import FleetTransport, listening, start
 
 MOST = 1 << 20
 
@@ -40,7 +40,7 @@ class Fleet:
         self.transport = FleetTransport(self.link, self.admission)
         self.listener = listening("127.0.0.1", 0)
         self.port = self.listener.getsockname()[1]
-        _start(self.link, self.admission, self.listener, (), MOST)
+        start(self.link, self.admission, self.listener, (), MOST)
 
     def device(self, name, users=1, days=365, admitted=True):
         """A device with a key of its own."""

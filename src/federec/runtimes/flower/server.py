@@ -72,14 +72,14 @@ def run(
     others = (certificates / ROOT, *tls[:1])
     admission = Admission(link, path / NODES, read_bytes(certificates / ROOT), Events(path / AUDIT), others)
     admission.look()
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # refusals are in the audit log
     with listening(host, port) as listener:
-        _start(link, admission, listener, tls, megabytes << 20)
+        start(link, admission, listener, tls, megabytes << 20)
         serve(FleetTransport(link, admission), path, admission.root)
 
 
-def _start(link: Link, admission: Admission, listener: socket.socket, tls: tuple[Path, ...], most: int) -> None:
+def start(link: Link, admission: Admission, listener: socket.socket, tls: tuple[Path, ...], most: int) -> None:
     """Answer nodes from a thread that ends with the process."""
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # who was refused is in the audit log
     config = uvicorn.Config(
         fleet_app(link, admission, most),
         http=Connection,
