@@ -103,8 +103,7 @@ def test_quantised_values_are_exact_on_the_wire(bits, seed, size):
 def test_quantising_is_right_on_average(random_update):
     update = random_update(devices=1)
     sent = [
-        Quantise(bits=8).device(update, Simulated.of(0, round_, torch.arange(1))).rows["a"]
-        for round_ in range(400)
+        Quantise(bits=8).device(update, Simulated.of(0, round_, torch.arange(1))).rows["a"] for round_ in range(400)
     ]
     error = torch.stack(sent).mean(0) - update.rows["a"]
     assert float(error.abs().max()) < 0.005  # one step is about 0.03

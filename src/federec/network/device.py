@@ -149,7 +149,7 @@ class Work:
         """With the rows that will be needed next, and keys for the next secure sum."""
         channel, run = self.link.channel, self.order.run
         wanted = _ANY if not len(channel.asks(_ANY)) else channel.asks(self.needed(next_round))
-        keys = advert(self.folder, run) if self.hidden else b""
+        keys = advert(self.order, self.folder) if self.hidden else b""
         version = self.catalogue.version
         return Reply(run, self.order.round, version, len(self.users), wanted=wanted[wanted >= 0], advert=keys, **values)
 

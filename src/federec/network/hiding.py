@@ -17,16 +17,17 @@ LEGS = ("share", "agree", "unmask")
 """Kinds of orders that are legs of a sum, besides the one that it is about."""
 
 
-def advert(folder: DeviceFolder, run: str) -> bytes:
-    """Keys for the node's next sum in a run: new ones where the last were used. Nothing before it was admitted."""
-    identity = folder.identity
-    if not identity.certificate:
+def advert(order: Order, folder: DeviceFolder) -> bytes:
+    """Keys for the sum that may follow an order. They are bound to its name: for another sum nobody accepts them.
+    Nothing before the node was admitted."""
+    identity, name = folder.identity, f"{order.run}, {order.next}"
+    if not identity.certificate or not order.next:
         return b""
     if (kept := folder.ledger.session("next")) is not None:
         party = Party.load(kept, identity)
-        if party.run == run:
+        if party.run == name:
             return party.advert
-    party = Party.begin(identity, run)
+    party = Party.begin(identity, name)
     with folder.change():
         folder.ledger.keep_session("next", party.dump())
     return party.advert
@@ -45,10 +46,7 @@ def leg(order: Order, folder: DeviceFolder) -> Reply:
         sealed = party.agree(order.sealed) if order.kind == "agree" else party.unmask(order.sealed)
         with folder.change():
             folder.ledger.keep_session("now", party.dump() if order.kind == "agree" else None)
-    if party.run != order.run:
-        raise UserError(f"this sum belongs to run '{party.run}'")
-    version = folder.catalogue.version
-    return Reply(order.run, order.round, version, 0, advert=advert(folder, order.run), sealed=sealed)
+    return Reply(order.run, order.round, folder.catalogue.version, 0, sealed=sealed)
 
 
 def masked(order: Order, folder: DeviceFolder, values: NDArray[np.int64]) -> tuple[bytes, bytes]:

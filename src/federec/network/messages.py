@@ -75,6 +75,8 @@ class Order:
     """The best round so far can be recomputed from the state after this one: keep it."""
     full: bool = False
     """Rank against all items, too."""
+    next: str = ""
+    """Name of the secure sum that may follow, for which the reply brings keys; empty: none."""
     shared: Payload = field(default_factory=Payload.nothing)
     """The shared parameters."""
     sealed: bytes = b""
@@ -154,7 +156,7 @@ class Reply:
 
 
 _ORDER = {"kind": str, "run": str, "round": int, "config": dict}
-_ORDER |= {"sizes": list, "labels": list, "keep": int, "full": bool}
+_ORDER |= {"sizes": list, "labels": list, "keep": int, "full": bool, "next": str}
 _REPLY = {"run": str, "round": int, "catalogue": str, "devices": int, "sums": dict, "failed": str}
 
 

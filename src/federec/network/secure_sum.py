@@ -20,7 +20,9 @@ public keys; a *bitmap* has one bit for each position; *neighbours* are in the o
                agreed: bitmap of the signers, hash of all signatures (32); for each sampled signer u16 length, advert,
                u8 length, signature; hashes that lead from the adverts, then from the signatures, to the hash of all
     agreed     u8 length, signature
-    unmasked   for each neighbour that shared, and the node itself, by position: a share (33), or 33 bytes 0xff
+    unmasked   for each neighbour that shared, and the node itself, by position: a share (33), or 33 bytes 0xff.
+               In a complete graph this message is locked: share of the lock (33); for each other node of the set a
+               sealed share of the lock (49) and the key (32) to that node's share for this one; the sealed message
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,8 +68,8 @@ _DOUBT = 80  # a set that too few have signed is taken for agreed with probabili
 def rule(nodes: int) -> tuple[int, int]:
     """How many neighbours a node has, and how many of these and itself bring back its secrets (the threshold).
 
-    Complete graph, d = n - 1, t = ceil(2n/3): a third of the nodes may drop, whichever they are. The server gets both
-    secrets of a node only if t nodes give the one and t the other, so only if at least 2t - n >= n/3 nodes give both.
+    Complete graph, d = n - 1, t = ceil(2n/3): a third of the nodes may drop, whichever they are. The server opens
+    answers for two different sets only if t nodes answer for each of them, so if 2t - n >= n/3 answer for both.
 
     Sparse graph: a node's d neighbours are a random subset of the others, so that with H(N, K, d) the hypergeometric
     distribution of marked ones among d drawn from N of which K are marked, for 129 <= n <= 2^20
@@ -109,6 +111,22 @@ def _hash(label: str, *parts: bytes) -> bytes:
 
 def _derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
     return HKDF(hashes.SHA256(), 32, salt, b"federec secure sum " + info).derive(secret)
+
+
+def _seal(key: bytes, content: bytes) -> bytes:
+    """Sealed with a key that is used for one message only."""
+    return AESGCM(key).encrypt(bytes(12), content, None)
+
+
+def _unseal(key: bytes, sealed: bytes) -> bytes | None:
+    try:
+        return AESGCM(key).decrypt(bytes(12), sealed, None)
+    except InvalidTag:
+        return None
+
+
+def _opens(sealed: bytes, key: bytes) -> bool:
+    return _unseal(key, sealed) is not None
 
 
 def _stream(key: bytes, count: int, width: int) -> NDArray[Any]:
@@ -395,7 +413,7 @@ class Party:
         of_seed = _split(self.seed, threshold, sorted(contents))
         self.own = of_seed[self.position]
         others = enumerate(self._neighbours())
-        entries = (self._seal(at, other, of_key[other] + of_seed[other]) for at, other in others)
+        entries = (self._entry(at, other, of_key[other] + of_seed[other]) for at, other in others)
         own = _tag(self.session, self.position, self.position, "seed", self.own)
         return _message(_hash("seed", self.session, self.seed), own, *entries)
 
@@ -405,10 +423,10 @@ class Party:
         reader = _Reader(delivered)
         shared = reader.bitmap(self.nodes)
         self._check_set(shared)
-        if values.shape != (self.length,) or not -(2 ** (self.width - 1)) <= values.min(initial=0):
-            raise UserError("these are not the values that the server asked for")
-        if values.max(initial=0) >= 2 ** (self.width - 1):
-            raise UserError("a value does not fit into the ring of this session")
+        if values.shape != (self.length,):
+            raise UserError(f"the server asks for {self.length} values; this device has {values.size}")
+        if values.max(initial=0) >> (self.width - 1) or values.min(initial=0) >> (self.width - 1) < -1:
+            raise UserError(f"a value does not fit into the {self.width} bits of this session")
         others = [(at, other) for at, other in enumerate(self._neighbours()) if shared[other]]
         held = [self._open(at, other, reader.take(_ENTRY)) for at, other in others]
         reader.end()
@@ -450,7 +468,22 @@ class Party:
         for at, other in enumerate(other for other in self._neighbours() if shared[other]):
             start = (2 * at + bool(members[other])) * _SHARE
             shares[other] = self.held[start : start + _SHARE]
-        return _message(*(shares[place] for place in sorted(shares)))
+        answer = _message(*(shares[place] for place in sorted(shares)))
+        return answer if self._sparse else self._lock(members, answer)
+
+    def _lock(self, members: NDArray[np.bool_], answer: bytes) -> bytes:
+        """An answer that opens only together with those of other nodes, as many as the threshold, that were told the
+        same set: its lock is shared among them, sealed with keys that they give away with answers for this set only."""
+        told, lock = _hash("agree", self.view, _pack(members)), secrets.token_bytes(32)
+        parts = _split(lock, rule(self.nodes)[1], np.flatnonzero(members).tolist())
+        entries = b""
+        for at, other in enumerate(self._neighbours()):
+            if members[other]:
+                mine, theirs = (self.position, other), (other, self.position)
+                entries += _seal(self._key(at, told, b"lock", *mine), parts[other]) + self._key(
+                    at, told, b"lock", *theirs
+                )
+        return _message(parts[self.position], entries, _seal(lock, answer))
 
     @property
     def _sparse(self) -> bool:
@@ -480,18 +513,21 @@ class Party:
             raise UserError("the server's hashes do not fit what it has sent")
 
     def _check_set(self, members: NDArray[np.bool_]) -> None:
-        least, before = max(self.smallest, _most(self.nodes)), np.frombuffer(self.shared, np.uint8)
+        """That a set that the server names has this node, enough of its neighbours, two thirds of all nodes, and only
+        nodes that have shared their secrets."""
+        before = np.unpackbits(np.frombuffer(self.shared, np.uint8))[: self.nodes].astype(np.bool_)
+        if before.size and (members > before).any():
+            raise UserError("the server names nodes that did not share their secrets")
         if not members[self.position]:
             raise UserError("the server leaves this device out, although it has taken part")
-        if before.size and (members > np.unpackbits(before)[: self.nodes].astype(np.bool_)).any():
-            raise UserError("the server names nodes that did not share their secrets")
-        if members.sum() < least:
-            raise UserError(f"{members.sum()} nodes are too few to hide in; this device asks for {least}")
+        near, least = members[[*self._neighbours(), self.position]].sum(), max(self.smallest, rule(self.nodes)[1])
+        if near < least or members.sum() < _most(self.nodes):
+            raise UserError(f"{near} nodes are too few to hide in; this device asks for {least}")
 
     def _check_agreed(self, members: NDArray[np.bool_], reader: _Reader) -> None:
         """That two thirds of all nodes have signed this set, of which a sample is looked at."""
         signers, tree = reader.bitmap(self.nodes), reader.take(32)
-        if _hash("agree", self.view, _pack(members)) != self.agreed or (signers > members).any():
+        if _hash("agree", self.view, _pack(members)) != self.agreed:
             raise UserError("this device has agreed to another set of nodes")
         if signers.sum() < _most(self.nodes):
             raise UserError("too few nodes have agreed to the set of nodes")
@@ -504,27 +540,22 @@ class Party:
             if not advert.member.verify(self.agreed, signatures[place]):
                 raise UserError("a node has not agreed to the set of nodes, although the server says so")
 
-    def _cipher(self, at: int, owner: int, holder: int) -> AESGCM:
-        """Of the shares that go from the one to the other; it is used for one message."""
-        info = b"share" + struct.pack(">II", owner, holder)
-        return AESGCM(_derive(self.pairs[64 * at : 64 * at + 32], self.session, info))
+    def _key(self, at: int, salt: bytes, label: bytes, owner: int, holder: int) -> bytes:
+        """Of what goes from the one to the other; it is used for one message."""
+        return _derive(self.pairs[64 * at : 64 * at + 32], salt, label + struct.pack(">II", owner, holder))
 
     def _tags(self, owner: int, holder: int, shares: bytes) -> bytes:
         parts = ("key", shares[:_SHARE]), ("seed", shares[_SHARE:])
         return b"".join(_tag(self.session, owner, holder, kind, share) for kind, share in parts)
 
-    def _seal(self, at: int, other: int, shares: bytes) -> bytes:
-        tags = self._tags(self.position, other, shares)
-        return tags + self._cipher(at, self.position, other).encrypt(bytes(12), shares, tags)
+    def _entry(self, at: int, other: int, shares: bytes) -> bytes:
+        key = self._key(at, self.session, b"share", self.position, other)
+        return self._tags(self.position, other, shares) + _seal(key, shares)
 
     def _open(self, at: int, other: int, entry: bytes) -> bytes | None:
         """A neighbour's two shares; None where it has sent something else, for which this node does not answer."""
-        tags, sealed = entry[: 2 * _TAG], entry[2 * _TAG :]
-        try:
-            shares = self._cipher(at, other, self.position).decrypt(bytes(12), sealed, tags)
-        except InvalidTag:
-            return None
-        return shares if tags == self._tags(other, self.position, shares) else None
+        shares = _unseal(self._key(at, self.session, b"share", other, self.position), entry[2 * _TAG :])
+        return shares if shares and self._tags(other, self.position, shares) == entry[: 2 * _TAG] else None
 
 
 class Collector:
@@ -533,6 +564,8 @@ class Collector:
     def __init__(
         self, session: bytes, adverts: Mapping[int, bytes], bits: int, length: int, run: str, root: bytes
     ) -> None:
+        """`session` has 16 bytes; `run` names run and round."""
+        assert len(session) == 16
         self.refused: dict[int, str] = {}
         found: dict[bytes, tuple[int, _Advert]] = {}
         keys: set[bytes] = set()
@@ -642,14 +675,14 @@ class Collector:
             owners = sorted([*self._neighbours(place), place])
             return {owner: reader.take(_SHARE) for owner in owners if self.shared[owner]}
 
-        replied = self._read(replies, self.signed if self.sparse else self.arrived, take)
+        answers = replies if self.sparse else self._unlocked(replies)
+        replied = self._read(answers, self.signed if self.sparse else self.arrived, take)
         if not self._enough(self.arrived):
             return None
         given: dict[int, dict[int, bytes]] = {owner: {} for owner in self.dealt}
         for holder, shares in replied.items():
             for owner, share in shares.items():
-                if self._true(owner, holder, share):
-                    given[owner][holder] = share
+                given[owner][holder] = share if self._true(owner, holder, share) else b""
         secret = {owner: self._secret(owner, given[owner]) for owner in given}
         if None in secret.values():
             return None
@@ -657,6 +690,30 @@ class Collector:
             assert value is not None
             self._remove(owner, value)
         return self.total.view(f"<i{self.width // 8}").astype(np.int64), self._nodes(self.arrived)
+
+    def _unlocked(self, replies: Mapping[int, bytes]) -> dict[int, bytes]:
+        """The answers of a complete graph, each opened with what the others say."""
+
+        def take(place: int, reader: _Reader) -> tuple[bytes, dict[int, tuple[bytes, bytes]], bytes]:
+            others = [other for other in self._neighbours(place) if self.arrived[other]]
+            own = reader.take(_SHARE)
+            entries = {other: (reader.take(_SHARE + 16), reader.take(32)) for other in others}
+            return own, entries, reader.take(1 + _SHARE * len(self.dealt) + 16)
+
+        found, opened = self._read(replies, self.arrived, take), {}
+        threshold = rule(len(self.order))[1]
+        for owner, (own, entries, sealed) in found.items():
+            parts = {owner: own}
+            for holder in entries.keys() & found.keys():
+                part = _unseal(found[holder][1][owner][1], entries[holder][0])
+                if part is not None:
+                    parts[holder] = part
+            lock = _join(parts, threshold, partial(_opens, sealed))
+            if lock is not None:
+                opened[self.order[owner]] = _unseal(lock, sealed) or b""
+            elif len(parts) >= threshold or 2 * len(parts) < len(found):  # others that lie are fewer
+                self.refused[self.order[owner]] = "its answer cannot be opened"
+        return opened
 
     def _true(self, owner: int, holder: int, share: bytes) -> bool:
         """Whether this is the share that the owner gave; a holder that gives another one is named."""
@@ -675,8 +732,8 @@ class Collector:
             return _public(secret) == self.adverts[owner].mask
 
         threshold = rule(len(self.order))[1]
-        found = _join(shares, threshold, fits)
-        if found is None and len(shares) >= threshold:
+        found = _join({holder: share for holder, share in shares.items() if share}, threshold, fits)
+        if found is None and len(shares) >= threshold:  # enough holders have answered
             self.refused[self.order[owner]] = "it shared something else than its secrets"
         return found
 

@@ -122,7 +122,9 @@ class Node:
     wanted: Tensor
     """Codes of the rows that it needs next; empty means all."""
     advert: bytes = b""
-    """Keys for its next secure sum."""
+    """Keys for a secure sum."""
+    sum: str = ""
+    """The name of that sum."""
 
 
 class Lost(Exception):
@@ -192,7 +194,12 @@ class Server:
         self.watch(round_, start, report.loss)
         now = time.perf_counter()
         if not own:
-            orders = {node: self.order("evaluate", round_, self.nodes[node], round_) for node in asked}
+            known, following = self.known(sum_name("evaluate", round_)), sum_name("train", round_ + 1)
+            orders = {
+                node: self.order("evaluate", round_, self.nodes[node], round_, next_=following)
+                for node in asked
+                if node in known
+            }
             replies, _ = self.ask(orders)
         valid, test = ({"sampled": mean_metrics(replies, f"{part} sampled")} for part in ("valid", "test"))
         value, after = valid["sampled"].get(self.choose), round_ - 1 if own else round_
@@ -205,8 +212,11 @@ class Server:
     def train(self, round_: int) -> tuple[list[Reply], int, list[int]]:
         """The updates of enough nodes, of how many, and which nodes were asked for them."""
         for again in range(TRIES):
-            chosen = self.chosen(self.gather(round_, everyone=again > 0), round_)
-            orders = {node: self.order("train", round_, self.nodes[node], self.best.after) for node in chosen}
+            chosen = self.chosen(self.gather(round_, sum_name("train", round_), everyone=again > 0), round_)
+            following = sum_name("train", round_ + 1) if self.method.view == "own" else sum_name("evaluate", round_)
+            orders = {
+                node: self.order("train", round_, self.nodes[node], self.best.after, next_=following) for node in chosen
+            }
             replies, answered = self.ask(orders)
             self.events.add("federec_updates_total", answered)
             if answered >= self.minimum:
@@ -234,7 +244,7 @@ class Server:
     def review(self, model: State, round_: int) -> Review:
         """The best round: all nodes that are there rank against all items."""
         shared = self.shared(model.shared, _ALL)
-        nodes = self.gather(round_, everyone=True)
+        nodes = self.gather(round_, sum_name("evaluate", round_, True), everyone=True)
         orders = {
             node: self.order("evaluate", round_, self.nodes[node], self.best.after, True, shared) for node in nodes
         }
@@ -274,7 +284,7 @@ class Server:
 
     # Who takes part
 
-    def gather(self, round_: int, everyone: bool = False) -> list[int]:
+    def gather(self, round_: int, sum_: str, everyone: bool = False) -> list[int]:
         """Nodes that are there and have said what they need: at least `minimum`; in the beginning, `expected`, unless
         this takes too long."""
         settings, began, first, said = self.settings, time.monotonic(), not self.nodes, False
@@ -283,11 +293,11 @@ class Server:
             self.nodes = {node: known for node, known in self.nodes.items() if node in there}
             self.exchange.forget(there)
             awake = {node for node in there if everyone or not self.exchange.rests(node, round_)}
-            if new := sorted(awake - self.known()):
-                enough = max(0, self.minimum - len(self.known() & awake))
-                self.exchange.ask(dict.fromkeys(new, self.order("query", round_)), self.stranger, enough)
+            if new := sorted(awake - self.known(sum_)):
+                enough = max(0, self.minimum - len(self.known(sum_) & awake))
+                self.exchange.ask(dict.fromkeys(new, self.order("query", round_, next_=sum_)), self.stranger, enough)
             self.events.set("federec_devices", len(self.nodes))
-            able = {node for node in self.known() if self.nodes[node].users}  # who has nothing yet cannot learn
+            able = {node for node in self.known(sum_) if self.nodes[node].users}  # who has nothing yet cannot learn
             ready = sorted(able & awake if len(able & awake) >= self.minimum else able)
             waited = time.monotonic() - began
             wanted = max(self.minimum, settings.expected if first and waited < settings.deadline else 1)
@@ -302,9 +312,9 @@ class Server:
                 raise UserError(f"round {round_}: {have}, {wanted} are needed; continue when they are there")
             time.sleep(self.exchange.poll)
 
-    def known(self) -> set[int]:
-        """Nodes that have said what they need, and have given keys where their replies are to be summed."""
-        return {node for node, known in self.nodes.items() if known.advert or not self.hides}
+    def known(self, sum_: str) -> set[int]:
+        """Nodes that have said what they need, and where replies are to be summed, have given keys for this sum."""
+        return {node for node, known in self.nodes.items() if not self.hides or (known.advert and known.sum == sum_)}
 
     def chosen(self, nodes: list[int], round_: int) -> list[int]:
         """Those that a round asks."""
@@ -338,11 +348,19 @@ class Server:
         first, items = next(iter(orders.values())), len(self.catalogue)
         adverts = {node: self.nodes[node].advert for node in orders}
         for node in orders:  # keys are used once
-            self.nodes[node] = replace(self.nodes[node], advert=b"")
+            self.nodes[node] = replace(self.nodes[node], sum="")
         sends = self.method.sends() if first.kind == "train" else {}
         users = sum(self.users(node) for node in orders)
         made = summed(
-            self.exchange, orders, adverts, self.root, users, length(sends, items), self.minimum, self.welcome
+            self.exchange,
+            orders,
+            adverts,
+            self.root,
+            users,
+            length(sends, items),
+            self.minimum,
+            sum_name(first.kind, first.round, first.full),
+            lambda node, reply: self.welcome(node, first, reply),
         )
         if made is None:
             return None, []
@@ -373,14 +391,17 @@ class Server:
         keep: int = 0,
         full: bool = False,
         shared: Payload | None = None,
+        next_: str = "",
     ) -> Order:
-        """What a node is told; without a node, what a new one is asked."""
+        """What a node is told; without a node, what a new one is asked. `next_` is the name of the secure sum that will
+        follow, if any."""
         labels: list[str] = []
         if node is not None:
             labels = list(self.catalogue.labels[known_items(node.catalogue) :])
             shared = shared or self.shared(self.state.shared, node.wanted)
         config, sizes = self.config.model_dump(mode="json"), list(self.settings.sizes)
-        return Order(kind, self.settings.run, round_, config, sizes, labels, keep, full, shared or Payload.nothing())
+        shared, next_ = shared or Payload.nothing(), next_ if self.hides else ""
+        return Order(kind, self.settings.run, round_, config, sizes, labels, keep, full, next_, shared)
 
     def shared(self, shared: Params, wanted: Tensor) -> Payload:
         """Rows of the wanted items, and all layers. Where a method makes something else of its tables on the way to a
@@ -396,16 +417,16 @@ class Server:
         known = self.catalogue.labels[: known_items(reply.catalogue)]
         if Catalogue(known).version != reply.catalogue:
             return Rejection("catalogue", f"it has {reply.catalogue}, which this server never had"[:200])
-        return self.welcome(node, reply)
+        return self.welcome(node, order, reply)
 
     def fault(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
         """What is wrong with a node's reply to an order."""
         metadata = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
         tensors = reply.update.tensors()
         expected = self.expected(node, order, tensors)
-        return check(node, metadata, tensors, expected, replies) or self.welcome(node, reply)
+        return check(node, metadata, tensors, expected, replies) or self.welcome(node, order, reply)
 
-    def welcome(self, node: int, reply: Reply) -> Rejection | None:
+    def welcome(self, node: int, order: Order, reply: Reply) -> Rejection | None:
         """Remember what a node needs next."""
         wanted = reply.wanted
         if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < len(self.catalogue):
@@ -413,8 +434,9 @@ class Server:
         if reply.devices > self.users(node):
             return Rejection("malformed", f"it speaks for {reply.devices} users, not for {self.users(node)}")
         known = self.nodes.get(node)
-        users = known.users if known is not None and not reply.devices else reply.devices
-        self.nodes[node] = Node(users, reply.catalogue, wanted, reply.advert)
+        if known is not None and not reply.devices:  # a leg of a secure sum
+            return None
+        self.nodes[node] = Node(reply.devices, reply.catalogue, wanted, reply.advert, order.next)
         return None
 
     def rows_expected(self, order: Order) -> Tensor | None:
@@ -465,6 +487,11 @@ def mean_metrics(replies: Iterable[Reply], kind: str) -> Metrics:
             more, users = reply.sums.get(f"{kind} {name}", (0.0, 0))
             totals[name] = total + more, count + users
     return {name: total / max(1, count) for name, (total, count) in totals.items()}
+
+
+def sum_name(kind: Kind, round_: int, full: bool = False) -> str:
+    """The name of a secure sum within its run."""
+    return f"round {round_}, {'full' if full else kind}"
 
 
 def known_items(version: str) -> int:

@@ -27,12 +27,13 @@ def summed(
     users: int,
     length: int,
     minimum: int,
+    name: str,
     welcome: Welcome,
 ) -> tuple[NDArray[np.int64], list[int]] | None:
     """The sum of the vectors with which nodes answer their orders, and the nodes in it; None where too few were left.
-    `users` are those of all the nodes at most."""
+    `users` are those of all the nodes at most; `name` is that of the sum."""
     first = next(iter(orders.values()))
-    collector = Collector(secrets.token_bytes(16), adverts, bits(users, STEPS), length, first.run, root)
+    collector = Collector(secrets.token_bytes(16), adverts, bits(users, STEPS), length, f"{first.run}, {name}", root)
 
     def ask(kind: Kind, sealed: Mapping[int, bytes]) -> dict[int, bytes]:
         """One leg; what each node replied."""
