@@ -15,4 +15,6 @@ def fleet(tmp_path: Path) -> Any:
     """A server's port in this process."""
     from tests.runtimes.flower.fleet import Fleet
 
-    return Fleet(tmp_path)
+    fleet = Fleet(tmp_path)
+    yield fleet
+    fleet.stop()

@@ -40,7 +40,10 @@ class Fleet:
         self.transport = FleetTransport(self.link, self.admission)
         self.listener = listening("127.0.0.1", 0)
         self.port = self.listener.getsockname()[1]
-        start(self.link, self.admission, self.listener, (), MOST)
+        self.server = start(self.link, self.admission, self.listener, (), MOST)
+
+    def stop(self):
+        self.server.should_exit = self.server.force_exit = True
 
     def device(self, name, users=1, days=365, admitted=True):
         """A device with a key of its own."""

@@ -14,6 +14,17 @@ from federec.runtimes.flower import gate
 from federec.runtimes.flower.node import Participant, join
 
 
+class Node(Participant):
+    """In a thread, which ends when the server is stopped after a test."""
+
+    over = False
+
+    def connected(self):
+        if Node.over:
+            raise SystemExit
+        return super().connected()
+
+
 @pytest.fixture
 def device(fleet, tmp_path, monkeypatch):
     """A device folder with its key, admitted; `.start()` lets it take part in a thread."""
@@ -32,13 +43,15 @@ def device(fleet, tmp_path, monkeypatch):
             folder.close()
 
         def start(self, most=1 << 20):
-            node = Participant(f"127.0.0.1:{fleet.port}", self.path, self.key, self.identity, b"", most)
+            node = Node(f"127.0.0.1:{fleet.port}", self.path, self.key, self.identity, b"", most)
             threading.Thread(target=node.stay, daemon=True).start()
             limit = time.monotonic() + 10
             while not fleet.transport.nodes() and time.monotonic() < limit:
                 time.sleep(0.01)
 
-    return Made()
+    monkeypatch.setattr(Node, "over", False)
+    yield Made()
+    Node.over = True
 
 
 def answered(fleet, content):
@@ -71,7 +84,7 @@ def test_errors_leave_a_device_without_text_or_path(fleet, device, tmp_path, cap
 def test_a_device_that_is_refused_says_why_once(fleet, device, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr("federec.runtimes.flower.node._LATER", 0.05)
     (tmp_path / "nodes" / "phone.crt").unlink()
-    node = Participant(f"127.0.0.1:{fleet.port}", device.path, device.key, device.identity, b"")
+    node = Node(f"127.0.0.1:{fleet.port}", device.path, device.key, device.identity, b"")
     threading.Thread(target=node.stay, daemon=True).start()
     time.sleep(0.6)
     said = capfd.readouterr().err

@@ -77,8 +77,10 @@ def run(
         serve(FleetTransport(link, admission), path, admission.root)
 
 
-def start(link: Link, admission: Admission, listener: socket.socket, tls: tuple[Path, ...], most: int) -> None:
-    """Answer nodes from a thread that ends with the process."""
+def start(
+    link: Link, admission: Admission, listener: socket.socket, tls: tuple[Path, ...], most: int
+) -> uvicorn.Server:
+    """Answer nodes from a thread that ends with the process, or with the server that is returned."""
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # who was refused is in the audit log
     config = uvicorn.Config(
         fleet_app(link, admission, most),
@@ -102,6 +104,7 @@ def start(link: Link, admission: Admission, listener: socket.socket, tls: tuple[
     thread.start()
     while not server.started and thread.is_alive():
         time.sleep(0.01)
+    return server
 
 
 def listening(host: str, port: int) -> socket.socket:
