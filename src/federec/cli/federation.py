@@ -153,7 +153,11 @@ def serve(
     """Serve a federation, from where it stands to its end. Only devices whose certificate is in RUN/nodes get in."""
     from federec.runtimes.flower.server import run as start
 
-    start(run, host, port, certificates, insecure, message_mb)
+    try:
+        start(run, host, port, certificates, insecure, message_mb)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; the same command continues it", err=True)
+        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -171,7 +175,11 @@ def join(
     """Take part with a device, until stopped. It runs only what is installed here, and says what it may send."""
     from federec.runtimes.flower.node import join as take_part
 
-    take_part(server, folder, key, root, insecure, method or (), message_mb)
+    try:
+        take_part(server, folder, key, root, insecure, method or (), message_mb)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped", err=True)
+        raise typer.Exit(130) from None
 
 
 @app.command("add-items")
