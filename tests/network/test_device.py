@@ -10,6 +10,7 @@ import torch
 
 from federec.network.device import answer
 from federec.network.device_folder import DeviceFolder
+from federec.network.hiding import Sums
 from federec.network.keys import Key
 from federec.network.messages import HEADER, MAGIC, PROTOCOL, Order, Reply
 from federec.network.parameters import Payload
@@ -29,7 +30,7 @@ def ask(tmp_path, random_split):
     folder = DeviceFolder.share(path, KEY, random_split(users=3, items=40).data, range(3))
     folder.pin(Policy(clear=True))
     folder.close()
-    return lambda content: Reply.parse(answer(lambda: closing(DeviceFolder.open(path, KEY)), content))
+    return lambda content: Reply.parse(answer(lambda: closing(DeviceFolder.open(path, KEY)), content, Sums()))
 
 
 def test_a_good_order_is_carried_out(ask):

@@ -33,7 +33,7 @@ from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
 from federec.network.device_folder import DeviceFolder
-from federec.network.hiding import LEGS, advert, leg, masked
+from federec.network.hiding import LEGS, Sums
 from federec.network.ledger import Answer
 from federec.network.messages import Order, OtherVersion, Reply
 from federec.network.parameters import Payload, start
@@ -52,14 +52,15 @@ _DRAWN = 32  # users whose samples are drawn at a time, to see which rows they n
 _ANY = torch.tensor([-1])  # stands for rows that are not known yet
 
 
-def answer(opened: Callable[[], AbstractContextManager[DeviceFolder]], content: bytes) -> bytes:
+def answer(opened: Callable[[], AbstractContextManager[DeviceFolder]], content: bytes, sums: Sums) -> bytes:
     """The reply to an order, carried out in the device folder that `opened` opens. What goes wrong is told here, in the
-    log; the server only hears that it did: the text of an error may hold what is private."""
+    log; the server only hears that it did: the text of an error may hold what is private. `sums` are those in which the
+    process takes part; it stays from one order to the next."""
     order = Order("query", "", 0, {}, [])  # for a failure before it is known what was asked
     try:
         order = Order.parse(content)
         with opened() as folder:
-            return leg(order, folder).pack() if order.kind in LEGS else Work(order, folder).answer()
+            return sums.leg(order, folder).pack() if order.kind in LEGS else Work(order, folder, sums).answer()
     except OtherVersion as other:  # the header of any reply tells the server which version this node speaks
         failed = "version"
         log.error("%s", other.told("the server", "device", "server"))
@@ -75,8 +76,8 @@ def answer(opened: Callable[[], AbstractContextManager[DeviceFolder]], content: 
 class Work:
     """An order that is carried out on a node. Everything about it is checked before anything is kept."""
 
-    def __init__(self, order: Order, folder: DeviceFolder) -> None:
-        self.order, self.folder = order, folder
+    def __init__(self, order: Order, folder: DeviceFolder, sums: Sums) -> None:
+        self.order, self.folder, self.sums = order, folder, sums
         self.config = RunConfig.from_server(**order.config)
         method = self.config.build()
         if not isinstance(method, DeviceMethod):
@@ -123,33 +124,29 @@ class Work:
         if (sent := ledger.answered(kind, order.run, order.round, digest)) is not None:
             return sent
         reply, state = self.train() if order.kind == "train" else (self.evaluate(), None)
-        reply, session = self.disguised(reply)
-        answer = Answer(order.run, order.round, digest, reply.pack())
+        answer = Answer(order.run, order.round, digest, self.disguised(reply).pack())
         with self.folder.change():
             if len(self.catalogue) > len(self.folder.catalogue):
                 self.folder.grow(self.catalogue)
             if state is not None:
                 self.folder.commit(order.run, order.round, state, order.shared, self.config, order.sizes, order.keep)
-            if session:
-                ledger.keep_session("now", session)
             ledger.keep(kind, answer, rho(self.link.channel) or 0.0)
         return answer.content
 
-    def disguised(self, reply: Reply) -> tuple[Reply, bytes]:
-        """What leaves of a reply; and the node's part in the secure sum that it goes into, to be kept."""
+    def disguised(self, reply: Reply) -> Reply:
+        """What leaves of a reply."""
         if not self.hidden:
-            tell = self.policy.open(self.hosted)
-            return (reply if tell else replace(reply, sums={})), b""
+            return reply if self.policy.open(self.hosted) else replace(reply, sums={})
         sends = self.method.sends() if self.order.kind == "train" else {}
         most = next(stage.most for stage in self.link.channel.stages if isinstance(stage, SecureSum))
-        sealed, session = masked(self.order, self.folder, flat(reply, sends, len(self.catalogue), most))
-        return replace(reply, sums={}, update=Payload.nothing(), sealed=sealed), session
+        sealed = self.sums.masked(self.order, flat(reply, sends, len(self.catalogue), most))
+        return replace(reply, sums={}, update=Payload.nothing(), sealed=sealed)
 
     def reply(self, next_round: int, **values: Any) -> Reply:
         """With the rows that will be needed next, and keys for the next secure sum."""
         channel, run = self.link.channel, self.order.run
         wanted = _ANY if not len(channel.asks(_ANY)) else channel.asks(self.needed(next_round))
-        keys = advert(self.order, self.folder) if self.hidden else b""
+        keys = self.sums.advert(self.order, self.folder) if self.hidden else b""
         version = self.catalogue.version
         return Reply(run, self.order.round, version, len(self.users), wanted=wanted[wanted >= 0], advert=keys, **values)
 

@@ -1,9 +1,11 @@
 """A node's part in secure sums: keys that it gives in advance, and the legs of a sum that goes on.
 
-What is secret in a sum is kept in the device's vault between its legs, since a process may end at any time.
+What is secret in a sum is only in memory: a node whose process ends has dropped out of it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,46 +19,43 @@ LEGS = ("share", "agree", "unmask")
 """Kinds of orders that are legs of a sum, besides the one that it is about."""
 
 
-def advert(order: Order, folder: DeviceFolder) -> bytes:
-    """Keys for the sum that may follow an order. They are bound to its name: for another sum nobody accepts them.
-    Nothing before the node was admitted."""
-    identity, name = folder.identity, f"{order.run}, {order.next}"
-    if not identity.certificate or not order.next:
-        return b""
-    if (kept := folder.ledger.session("next")) is not None:
-        party = Party.load(kept, identity)
-        if party.run == name:
-            return party.advert
-    party = Party.begin(identity, name)
-    with folder.change():
-        folder.ledger.keep_session("next", party.dump())
-    return party.advert
+@dataclass
+class Sums:
+    """The secure sums in which the process of a node takes part."""
 
+    next: Party | None = None
+    """For which it has given keys."""
+    now: Party | None = None
+    """Which goes on."""
 
-def leg(order: Order, folder: DeviceFolder) -> Reply:
-    """Take part in a leg of a sum."""
-    if order.kind == "share":
-        party = _party(folder, "next")
-        sealed = party.share(order.sealed, folder.root, folder.policy.cohort)
-        with folder.change():
-            folder.ledger.keep_session("next", None)
-            folder.ledger.keep_session("now", party.dump())
-    else:
-        party = _party(folder, "now")
-        sealed = party.agree(order.sealed) if order.kind == "agree" else party.unmask(order.sealed)
-        with folder.change():
-            folder.ledger.keep_session("now", party.dump() if order.kind == "agree" else None)
-    return Reply(order.run, order.round, folder.catalogue.version, 0, sealed=sealed)
+    def advert(self, order: Order, folder: DeviceFolder) -> bytes:
+        """Keys for the sum that may follow an order. They are bound to its name: for another sum nobody accepts them.
+        Nothing before the node was admitted."""
+        identity, name = folder.identity, f"{order.run}, {order.next}"
+        if not identity.certificate or not order.next:
+            return b""
+        if self.next is None or self.next.run != name:
+            self.next = Party.begin(identity, name)
+        return self.next.advert
 
+    def leg(self, order: Order, folder: DeviceFolder) -> Reply:
+        """Take part in a leg of a sum."""
+        if order.kind == "share":
+            self.now, self.next = self.next, None
+            sealed = self.party.share(order.sealed, folder.root, folder.policy.cohort)
+        elif order.kind == "agree":
+            sealed = self.party.agree(order.sealed)
+        else:
+            party, self.now = self.party, None
+            sealed = party.unmask(order.sealed)
+        return Reply(order.run, order.round, folder.catalogue.version, 0, sealed=sealed)
 
-def masked(order: Order, folder: DeviceFolder, values: NDArray[np.int64]) -> tuple[bytes, bytes]:
-    """What leaves of a vector in the sum that goes on, and the node's part in it, to be kept."""
-    party = _party(folder, "now")
-    return party.mask(values, order.sealed, bytes.fromhex(order.digest)), party.dump()
+    def masked(self, order: Order, values: NDArray[np.int64]) -> bytes:
+        """What leaves of a vector in the sum that goes on."""
+        return self.party.mask(values, order.sealed, bytes.fromhex(order.digest))
 
-
-def _party(folder: DeviceFolder, name: str) -> Party:
-    kept = folder.ledger.session(name)
-    if kept is None:
-        raise UserError("the server asks for a leg of a secure sum that this device has no part in")
-    return Party.load(kept, folder.identity)
+    @property
+    def party(self) -> Party:
+        if self.now is None:
+            raise UserError("the server asks for a leg of a secure sum that this device has no part in")
+        return self.now

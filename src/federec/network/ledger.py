@@ -83,14 +83,3 @@ class Ledger:
             return None
         header, _, content = value.partition(b"\n")
         return Answer(**json.loads(header), content=content)
-
-    def session(self, name: str) -> bytes | None:
-        """Its part in a secure sum: that which goes on (`now`), or for which it has only given keys (`next`)."""
-        return self._vault.get(f"session {name}")
-
-    def keep_session(self, name: str, content: bytes | None) -> None:
-        """Keep its part in a secure sum, or erase it."""
-        if content is None:
-            self._vault.delete(f"session {name}")
-        else:
-            self._vault.put(f"session {name}", content)

@@ -29,14 +29,13 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import math
 import random
 import secrets
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -375,20 +374,6 @@ class Party:
         signature = identity.sign(_hash("advert", run.encode(), share, mask))
         advert = _message(_block("H", identity.certificate), share, mask, _block("B", signature))
         return Party(identity, run, keys, advert)
-
-    def dump(self) -> bytes:
-        """For the device's vault: it holds secrets."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "identity"}
-        return json.dumps(values, default=bytes.hex).encode()
-
-    @staticmethod
-    def load(content: bytes, identity: Identity) -> Party:
-        """From what `dump` gave."""
-        values = json.loads(content)
-        for field in fields(Party):
-            if field.type == "bytes":
-                values[field.name] = bytes.fromhex(values[field.name])
-        return Party(identity, **values)
 
     def share(self, roster: bytes, root: bytes, smallest: int) -> bytes:
         """Shares of its secrets for its neighbours, if all are admitted nodes, and `smallest` with itself or more."""

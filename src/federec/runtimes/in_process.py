@@ -15,6 +15,7 @@ from typing import Any, Literal
 from federec.network import device
 from federec.network.certificates import member
 from federec.network.device_folder import DeviceFolder, shares
+from federec.network.hiding import Sums
 from federec.network.keys import Key
 from federec.network.messages import HEADER, MAGIC, PROTOCOL, Kind
 from federec.network.server import serve
@@ -69,6 +70,7 @@ class Node:
     def __init__(self, path: Path, key: Key) -> None:
         self.path, self.key = path, key
         self.folder: _Folder | None = None
+        self.sums = Sums()
 
     def answer(self, content: bytes, crash: Literal["", "before", "after"] = "") -> bytes:
         """The reply to an order."""
@@ -79,7 +81,7 @@ class Node:
             return nullcontext(self.folder)
 
         try:
-            reply = device.answer(opened, content)
+            reply = device.answer(opened, content, self.sums)
             if crash == "after":
                 raise Crash
             return reply
@@ -99,7 +101,7 @@ class Node:
     def close(self) -> None:
         if self.folder is not None:
             self.folder.close()
-        self.folder = None
+        self.folder, self.sums = None, Sums()
 
 
 class _Folder(DeviceFolder):
