@@ -33,6 +33,7 @@ from page import bars, put, table
 from federec.network import device
 from federec.network.catalogue import Catalogue
 from federec.network.device_folder import DeviceFolder, share_out, shares
+from federec.network.hiding import Sums
 from federec.network.keys import Key
 from federec.network.messages import Order, Reply
 from federec.network.parameters import Payload
@@ -129,7 +130,7 @@ def alone(home: Path) -> tuple[float, float]:
         for round_ in range(1, ROUNDS + 1):
             order = Order("train", "alone", round_, config, [len(items)], shared=shared).pack()
             began = time.process_time()
-            reply = device.answer(lambda: closing(DeviceFolder.open(folder, key)), order)
+            reply = device.answer(lambda: closing(DeviceFolder.open(folder, key)), order, Sums())
             whole.append(time.process_time() - began)
             assert not Reply.parse(reply).failed
     return median(whole), median(learning)

@@ -17,13 +17,13 @@ from federec.runtimes.flower.node import join
 
 
 def misbehaving(how, answer):
-    def answered(opened, content):
+    def answered(opened, content, sums):
         if Order.parse(content).kind != "train":
-            return answer(opened, content)
+            return answer(opened, content, sums)
         if how != "nan":
             Path(how).touch()
             time.sleep(600)
-        reply = Reply.parse(answer(opened, content))
+        reply = Reply.parse(answer(opened, content, sums))
         nan = {name: value * torch.nan for name, value in reply.update.rows.items()}
         return replace(reply, update=Payload(reply.update.ids, nan)).pack()
 

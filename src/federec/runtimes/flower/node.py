@@ -40,6 +40,7 @@ from federec.methods.references import TRUSTED, absolute
 from federec.network import device
 from federec.network.certificates import Identity
 from federec.network.device_folder import DeviceFolder
+from federec.network.hiding import Sums
 from federec.network.keys import Key
 from federec.runtimes.flower.records import MEGABYTES, is_loopback, packed, unpacked
 
@@ -102,6 +103,7 @@ class Participant:
         self.server, self.folder, self.key, self.identity, self.most = server, folder, key, identity, most
         self.public = identity.key.public_key()
         self.root = root
+        self.sums = Sums()
         self.said = ""
 
     def stay(self) -> None:
@@ -163,9 +165,13 @@ class Participant:
             with suppress(httpx.HTTPError, TooLarge):
                 client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
 
+    def opened(self) -> closing[DeviceFolder]:
+        """The folder, as it is now: other commands may have changed it since the last order."""
+        return closing(DeviceFolder.open(self.folder, self.key))
+
     def reply(self, order: Message) -> Message:
         """Do what an order says."""
-        content = device.answer(lambda: closing(DeviceFolder.open(self.folder, self.key)), unpacked(order))
+        content = device.answer(self.opened, unpacked(order), self.sums)
         told, now = order.metadata, time.time()
         metadata = Metadata(
             run_id=told.run_id,
