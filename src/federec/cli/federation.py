@@ -48,10 +48,10 @@ STAGE = Option(
     None,
     "--stage",
     metavar="NAME[:KEY=VALUE,...]",
-    help="What happens to updates before they leave a node, in order, such as clip:norm=1, gaussian:scale=0.1, decoys, "
-    "dense, quantise:bits=8, secure-sum; may be repeated. Without any, a node names the item rows that it needs: where "
-    "it hosts only one user, that tells the server which items the user has. decoys and dense do not hide it, "
-    "since unchanged rows leave as zeros; secure-sum only hides it from a server that does not try hard.",
+    help="What happens to updates before they leave a node, in order, such as clip:norm=1, gaussian:scale=0.1, "
+    "secure-sum; may be repeated. [default: secure-sum, the server only sees sums over devices] `none` lets the server "
+    "see every device's own update, and so what its user likes: devices of fewer than 100 users refuse that unless "
+    "their owners allow it.",
 )
 
 
@@ -289,7 +289,8 @@ def _config(
     from federec.runs.config import RunConfig
     from federec.stages.registry import parse
 
-    given |= {"channel": tuple(parse(stages or ())), "aggregator": aggregator}
+    channel = None if not stages else () if stages == ["none"] else tuple(parse(stages))
+    given |= {"channel": channel, "aggregator": aggregator}
     return RunConfig.checked(**given, plugins=tuple(plugins or ()), settings=parse_settings(settings or []))
 
 
@@ -317,15 +318,24 @@ def progress(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
 def _log(event: dict[str, Any]) -> None:
     text = {
         "waiting": "round {round}: {devices} devices there, waiting for {wanted}",
-        "round": "round {round}/{rounds}  {loss}valid hr@10 {hr@10:.4f}  {seconds:.1f} s",
+        "round": "round {round}/{rounds}  {loss}{valid}{seconds:.1f} s",
         "rejected": "round {round}: device {device} refused ({reason}: {detail})",
         "missing": "round {round}: device {device} did not answer in time",
         "again": "round {round}: {answered} devices answered, {minimum} are needed; the round is played again",
+        "lost": "round {round}: came to nothing ({reason}); the next one goes on",
+        "spoiled": "round {round}: a sum over {count} devices was spoiled ({reason})",
+        "alarm": "round {round}: {reason}",
         "catalogue": "{items} items now",
-    }.get(event["event"])
+    }.get(kind := event["event"])
     if text:
         loss = "" if event.get("loss") is None else f"loss {event['loss']:.4g}  "
-        print(text.format(**event | {"loss": loss}), file=sys.stderr, flush=True)
+        more = {"loss": loss, "valid": _valid(event), "count": len(event["devices"]) if kind == "spoiled" else 0}
+        print(text.format(**event | more), file=sys.stderr, flush=True)
+
+
+def _valid(event: dict[str, Any]) -> str:
+    """The metric of a round, where devices told one."""
+    return "" if event.get("hr@10") is None else f"valid hr@10 {event['hr@10']:.4f}  "
 
 
 class Board:
@@ -340,7 +350,7 @@ class Board:
         if kind == "asked":
             self.title = f"round {event['round']}: {event['kind']}, {event['devices']} devices asked"
         elif kind == "round":
-            self.title = "round {round} of {rounds}: valid hr@10 {hr@10:.4f}, {seconds:.1f} s".format(**event)
+            self.title = f"round {event['round']} of {event['rounds']}: {_valid(event)}{event['seconds']:.1f} s"
         elif kind == "waiting":
             self.title = "round {round}: {devices} devices there, waiting for {wanted}".format(**event)
         elif kind == "reply":

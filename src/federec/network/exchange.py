@@ -48,7 +48,8 @@ class Exchange:
 
     def ask(self, orders: Mapping[int, Order], fault: Fault, enough: int = 1) -> dict[int, Reply]:
         """Send orders, all of one kind; the replies that come in time and have no fault. Time is over at the deadline;
-        or, where `enough` have replied and two thirds have answered in some way, when the rest had as long again."""
+        or, where `enough` have replied and two thirds have answered in some way, when the rest had as long again. Where
+        none are needed, nobody is waited for longer than that."""
         if not orders:
             return {}
         order = next(iter(orders.values()))
@@ -80,7 +81,7 @@ class Exchange:
                     self.failures.pop(node, None)
                     replies[node] = reply
                     self.events.say("reply", kind=kind, round=round_, device=str(node), users=reply.devices)
-            if not closing and len(replies) >= enough and 3 * len(pending) <= len(orders):
+            if not closing and len(replies) >= enough and (not enough or 3 * len(pending) <= len(orders)):
                 took, closing = time.monotonic() - began, True
                 deadline = min(deadline, began + took + max(self.settings.grace, took))
             if pending:

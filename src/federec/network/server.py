@@ -480,13 +480,13 @@ def take_in(replies: Iterable[Reply], aggregator: Aggregator) -> Learned:
 
 
 def mean_metrics(replies: Iterable[Reply], kind: str) -> Metrics:
-    """Means over all users that were ranked; 0 where none was."""
+    """Means over all users that were ranked; nothing where none was."""
     totals = dict.fromkeys(rank_metrics(torch.zeros(1)), (0.0, 0))
     for reply in replies:
         for name, (total, count) in totals.items():
             more, users = reply.sums.get(f"{kind} {name}", (0.0, 0))
             totals[name] = total + more, count + users
-    return {name: total / max(1, count) for name, (total, count) in totals.items()}
+    return {name: total / count for name, (total, count) in totals.items() if count}
 
 
 def sum_name(kind: Kind, round_: int, full: bool = False) -> str:

@@ -140,7 +140,6 @@ def follow(folder: Path, federation: Federation, since: int = 0) -> Iterator[dic
     or where the run failed."""
     path, position = folder / EVENTS, since
     while True:
-        alive = federation.server is not None and federation.server.poll() is None
         if path.exists() and path.stat().st_size > position:
             with path.open("rb") as file:
                 file.seek(position)
@@ -154,7 +153,7 @@ def follow(folder: Path, federation: Federation, since: int = 0) -> Iterator[dic
                         return
                     if event["event"] == "failed":
                         raise UserError(f"the run failed: {event['error']}")
-        elif not alive:  # all that it said was read
+        else:  # all that it said was read
             federation.check()
         time.sleep(0.1)
 
