@@ -329,13 +329,17 @@ def _log(event: dict[str, Any]) -> None:
     }.get(kind := event["event"])
     if text:
         loss = "" if event.get("loss") is None else f"loss {event['loss']:.4g}  "
-        more = {"loss": loss, "valid": _valid(event), "count": len(event["devices"]) if kind == "spoiled" else 0}
+        more = {
+            "loss": loss,
+            "valid": f"{_valid(event)}  ".lstrip(),
+            "count": len(event["devices"]) if kind == "spoiled" else 0,
+        }
         print(text.format(**event | more), file=sys.stderr, flush=True)
 
 
 def _valid(event: dict[str, Any]) -> str:
     """The metric of a round, where devices told one."""
-    return "" if event.get("hr@10") is None else f"valid hr@10 {event['hr@10']:.4f}  "
+    return "" if event.get("hr@10") is None else f"valid hr@10 {event['hr@10']:.4f}"
 
 
 class Board:
@@ -350,7 +354,8 @@ class Board:
         if kind == "asked":
             self.title = f"round {event['round']}: {event['kind']}, {event['devices']} devices asked"
         elif kind == "round":
-            self.title = f"round {event['round']} of {event['rounds']}: {_valid(event)}{event['seconds']:.1f} s"
+            parts = filter(None, (_valid(event), f"{event['seconds']:.1f} s"))
+            self.title = f"round {event['round']} of {event['rounds']}: {', '.join(parts)}"
         elif kind == "waiting":
             self.title = "round {round}: {devices} devices there, waiting for {wanted}".format(**event)
         elif kind == "reply":

@@ -158,8 +158,8 @@ class Server:
         self.nodes: dict[int, Node] = {}
         self.norms = Norms()
         self.suspects = Suspects(self.minimum)
-        self.lost, self.lowest = 0, math.inf
-        """Rounds in a row that came to nothing; the lowest loss so far."""
+        self.lost, self.lowest, self.spoiled = 0, math.inf, ""
+        """Rounds in a row that came to nothing; the lowest loss so far; what is wrong with the last sum."""
         self.data: dict[str, str | int] = {}
         """What nodes told of their data, for the result."""
 
@@ -173,7 +173,8 @@ class Server:
         try:
             played, nodes = self.learned(round_, start, began)
         except Lost as lost:
-            self.state, self.lost = start, self.lost + 1
+            self.state, self.lost = start.copy(), self.lost + 1
+            self.best = self.best.considered(round_, None, round_ - 1)
             self.events.say("lost", round=round_, reason=str(lost))
             if self.lost >= TRIES:
                 raise UserError(f"round {round_}: {lost}, {TRIES} rounds in a row; mend it and continue") from None
@@ -194,11 +195,10 @@ class Server:
         self.watch(round_, start, report.loss)
         now = time.perf_counter()
         if not own:
-            known, following = self.known(sum_name("evaluate", round_)), sum_name("train", round_ + 1)
+            following = sum_name("train", round_ + 1)
             orders = {
                 node: self.order("evaluate", round_, self.nodes[node], round_, next_=following)
-                for node in asked
-                if node in known
+                for node in self.keyed(asked, round_, sum_name("evaluate", round_))
             }
             replies, _ = self.ask(orders)
         valid, test = ({"sampled": mean_metrics(replies, f"{part} sampled")} for part in ("valid", "test"))
@@ -212,7 +212,8 @@ class Server:
     def train(self, round_: int) -> tuple[list[Reply], int, list[int]]:
         """The updates of enough nodes, of how many, and which nodes were asked for them."""
         for again in range(TRIES):
-            chosen = self.chosen(self.gather(round_, sum_name("train", round_), everyone=again > 0), round_)
+            sum_ = sum_name("train", round_)
+            chosen = self.keyed(self.chosen(self.gather(round_, sum_, everyone=again > 0), round_), round_, sum_)
             following = sum_name("train", round_ + 1) if self.method.view == "own" else sum_name("evaluate", round_)
             orders = {
                 node: self.order("train", round_, self.nodes[node], self.best.after, next_=following) for node in chosen
@@ -222,7 +223,7 @@ class Server:
             if answered >= self.minimum:
                 return replies, answered, chosen
             if self.hides:  # a device answers once: another sum of the same round could differ by one device
-                raise Lost(f"{answered} devices answered, {self.minimum} are needed")
+                raise Lost(self.spoiled or f"{answered} devices answered, {self.minimum} are needed")
             self.events.say("again", round=round_, answered=answered, minimum=self.minimum)
         raise UserError(
             f"round {round_}: fewer than {self.minimum} devices answered, {TRIES} times; continue when they are there"
@@ -244,7 +245,8 @@ class Server:
     def review(self, model: State, round_: int) -> Review:
         """The best round: all nodes that are there rank against all items."""
         shared = self.shared(model.shared, _ALL)
-        nodes = self.gather(round_, sum_name("evaluate", round_, True), everyone=True)
+        sum_ = sum_name("evaluate", round_, True)
+        nodes = self.keyed(self.gather(round_, sum_, everyone=True), round_, sum_)
         orders = {
             node: self.order("evaluate", round_, self.nodes[node], self.best.after, True, shared) for node in nodes
         }
@@ -286,18 +288,18 @@ class Server:
 
     def gather(self, round_: int, sum_: str, everyone: bool = False) -> list[int]:
         """Nodes that are there and have said what they need: at least `minimum`; in the beginning, `expected`, unless
-        this takes too long."""
+        this takes too long. Those that are new are asked for keys of the secure sum, too."""
         settings, began, first, said = self.settings, time.monotonic(), not self.nodes, False
         while True:
             there = set(self.transport.nodes())
             self.nodes = {node: known for node, known in self.nodes.items() if node in there}
             self.exchange.forget(there)
             awake = {node for node in there if everyone or not self.exchange.rests(node, round_)}
-            if new := sorted(awake - self.known(sum_)):
-                enough = max(0, self.minimum - len(self.known(sum_) & awake))
+            if new := sorted(awake - self.nodes.keys()):
+                enough = max(0, self.minimum - len(self.nodes.keys() & awake))
                 self.exchange.ask(dict.fromkeys(new, self.order("query", round_, next_=sum_)), self.stranger, enough)
             self.events.set("federec_devices", len(self.nodes))
-            able = {node for node in self.known(sum_) if self.nodes[node].users}  # who has nothing yet cannot learn
+            able = {node for node, known in self.nodes.items() if known.users}  # who has nothing yet cannot learn
             ready = sorted(able & awake if len(able & awake) >= self.minimum else able)
             waited = time.monotonic() - began
             wanted = max(self.minimum, settings.expected if first and waited < settings.deadline else 1)
@@ -312,9 +314,14 @@ class Server:
                 raise UserError(f"round {round_}: {have}, {wanted} are needed; continue when they are there")
             time.sleep(self.exchange.poll)
 
-    def known(self, sum_: str) -> set[int]:
-        """Nodes that have said what they need, and where replies are to be summed, have given keys for this sum."""
-        return {node for node, known in self.nodes.items() if not self.hides or (known.advert and known.sum == sum_)}
+    def keyed(self, nodes: list[int], round_: int, sum_: str) -> list[int]:
+        """Those of these nodes that have given keys for a secure sum; where replies are not to be summed, all."""
+        if not self.hides:
+            return nodes
+        without = [node for node in nodes if self.nodes[node].sum != sum_]
+        enough = max(0, self.minimum - len(nodes) + len(without))
+        self.exchange.ask(dict.fromkeys(without, self.order("query", round_, next_=sum_)), self.stranger, enough)
+        return [node for node in nodes if self.nodes[node].advert and self.nodes[node].sum == sum_]
 
     def chosen(self, nodes: list[int], round_: int) -> list[int]:
         """Those that a round asks."""
@@ -368,9 +375,12 @@ class Server:
         most = next(stage.most for stage in self.link.channel.stages if isinstance(stage, SecureSum))
         reply = unflat(total, first, sends, items, most)
         wrong = "out of range" if spoiled(total, len(nodes), sum(map(self.users, nodes))) else ""
+        if not wrong and not plausible(reply, len(nodes)):
+            wrong = "metrics that cannot be"
         if not wrong and sends and self.norms.far({0: reply}):
             wrong = "far beyond the usual norm"
         self.suspects.saw(nodes, bool(wrong))
+        self.spoiled = f"the sum is spoiled: {wrong}" if wrong else ""
         if wrong:
             self.events.say("spoiled", round=first.round, devices=[str(node) for node in nodes], reason=wrong)
             for node in self.suspects.caught():
@@ -477,6 +487,13 @@ def take_in(replies: Iterable[Reply], aggregator: Aggregator) -> Learned:
             if not name.startswith(("valid ", "test ")):
                 figures[name] = figures.get(name, torch.zeros(2, dtype=torch.float64)) + torch.tensor(pair)
     return Learned(figures=figures)
+
+
+def plausible(reply: Reply, nodes: int) -> bool:
+    """Whether metrics of a sum over nodes can be those of its users; each node's were rounded."""
+    ranked = [pair for name, pair in reply.sums.items() if name.startswith(("valid ", "test "))]
+    slack = 1e-3 * nodes
+    return all(count <= reply.devices and -slack <= total <= count + slack for total, count in ranked)
 
 
 def mean_metrics(replies: Iterable[Reply], kind: str) -> Metrics:
