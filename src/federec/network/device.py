@@ -235,7 +235,9 @@ class Work:
             for users in self.evaluator.users.split(_USERS):
                 for ranks in rankings:
                     ranks.add(users, partial(score_global, method, state, users, devices=self.devices))
-        sums = {"interactions": (float(len(self.evaluator.split.data)), len(self.users))}
+        sums: dict[str, tuple[float, int]] = {}
+        if order.full:  # not in every round: it never changes, so sums that differ by one device would tell it
+            sums["interactions"] = float(len(self.evaluator.split.data)), len(self.users)
         for ranks in rankings:
             sums |= metric_sums(ranks)
         return self.reply(order.round + 1, sums=sums)
