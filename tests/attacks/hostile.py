@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from federec.federation.state import State
+from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
 from federec.network.device_folder import FILE, DeviceFolder, share_out, shares
 from federec.network.keys import Key
@@ -66,7 +67,9 @@ class Attacker:
     def __init__(self, path):
         self.path, self.nodes, self.root = path, nodes_of(path), own_root(path)
         self.config, self.catalogue = RunFolder(path).config(), Catalogue.read(path / CATALOGUE)
-        self.method = self.config.build()
+        method = self.config.build()
+        assert isinstance(method, DeviceMethod)
+        self.method = method
         start = State.start(self.method, len(self.catalogue), 0, self.config.seed).shared
         tables = {name for name, param in self.method.shared().items() if param.rows}
         self.shared = Payload(

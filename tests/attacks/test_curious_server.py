@@ -13,6 +13,9 @@ from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 
 USERS, ITEMS, ROUNDS = 24, 200, 10
+READ = ("rows asked for", "rows sent down", "rows that change", "size", "sum", "direction")
+MASKED = ("masked direction", "masked sum", "masked sign", "masked size", "masked parity")
+ATTACKS = (*READ, *MASKED, "adverts", "shares", "unmasked")
 
 
 @pytest.fixture
@@ -45,20 +48,7 @@ def scores(config: RunConfig, kept):
     method = config.build()
     sends = method.sends()
     dim, count = sends["items"].sized(ITEMS)[0], length(sends, ITEMS)
-    found = {
-        name: np.zeros((USERS, ITEMS))
-        for name in ("rows asked for", "rows sent down", "rows that change", "size", "sum", "direction")
-        + (
-            "masked direction",
-            "masked sum",
-            "masked sign",
-            "masked size",
-            "masked parity",
-            "adverts",
-            "shares",
-            "unmasked",
-        )
-    }
+    found = {name: np.zeros((USERS, ITEMS)) for name in ATTACKS}
     for node, kind, _, order, content in kept:
         order, reply = Order.parse(order), Reply.parse(content)
         found["rows asked for"][node][reply.wanted.numpy()] += 1
@@ -87,8 +77,8 @@ def scores(config: RunConfig, kept):
 
 
 def along(rows):
-    """How far rows go in their main direction: items that a user has go one way, those drawn as negatives the other way,
-    and further."""
+    """How far rows go in their main direction: items that a user has go one way, those drawn as negatives go the other
+    way, and further."""
     far = rows @ np.linalg.svd(rows, full_matrices=False)[2][0]
     return -far * np.sign((far**3).sum())
 
