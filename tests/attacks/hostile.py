@@ -96,7 +96,7 @@ class Attacker:
     def adverts(self, order, group, name=""):
         """Keys of these devices for the sum that an order is about."""
         name = name or f"round {order.round}, {'full' if order.full else order.kind}"
-        query = self.order("query", order.round, run=order.run, next=name)
+        query = self.order("query", order.round, run=order.run, next=name, config=order.config)
         return name, {node: self.ask(node, query).advert for node in group}
 
     def collector(self, order, group, name=""):

@@ -1,4 +1,4 @@
-"""Two sums that differ by one device would tell what that device sent. Devices answer once, so there are no such two."""
+"""Two sums that differ by one device would tell what that device sent. Devices answer once, so there are none."""
 
 from dataclasses import replace
 
@@ -69,7 +69,9 @@ def test_two_runs_do_not_differ_by_one_device(attacker):
     assert server.sum(server.order(run="two"), WITHOUT_ONE) is None
 
 
-@pytest.mark.xfail(strict=True, reason="figures of the same model are in both; docs/threat-model.md says what that shows")
+@pytest.mark.xfail(
+    strict=True, reason="figures of the same model are in both; docs/threat-model.md says what that shows"
+)
 def test_the_two_evaluations_of_a_round_do_not_differ_by_one_device(attacker):
     server = attacker("fedmf", nodes=12)
     assert server.sum(server.order("evaluate"), EVERYONE) is not None
