@@ -15,6 +15,7 @@ from federec.network.transport import Delivery, Transport
 
 REST, MOST_REST = 2, 64
 """Rounds for which a node that failed, or answered late, is skipped: twice as many each time, up to the second."""
+_FIRST = 3  # times the usual grace, for nodes that nobody waits for: they may just be starting
 
 Fault = Callable[[int, Order, Reply, Mapping[int, Reply]], Rejection | None]
 """What is wrong with a node's reply to an order, given the replies that were taken in before it."""
@@ -48,7 +49,8 @@ class Exchange:
 
     def ask(self, orders: Mapping[int, Order], fault: Fault, enough: int = 1) -> dict[int, Reply]:
         """Send orders, all of one kind; the replies that come in time and have no fault. Time is over at the deadline;
-        or, where `enough` have replied and two thirds have answered in some way, when the rest had as long again."""
+        or, where `enough` have replied and two thirds have answered in some way, when the rest had as long again. Where
+        nobody is needed, it is over soon."""
         if not orders:
             return {}
         order = next(iter(orders.values()))
@@ -80,9 +82,10 @@ class Exchange:
                     self.failures.pop(node, None)
                     replies[node] = reply
                     self.events.say("reply", kind=kind, round=round_, device=str(node), users=reply.devices)
-            if not closing and len(replies) >= enough and 3 * len(pending) <= len(orders):
+            if not closing and len(replies) >= enough and (not enough or 3 * len(pending) <= len(orders)):
                 took, closing = time.monotonic() - began, True
-                deadline = min(deadline, began + took + max(self.settings.grace, took))
+                grace = self.settings.grace if enough else _FIRST * self.settings.grace
+                deadline = min(deadline, began + took + max(grace, took))
             if pending:
                 time.sleep(self.poll)
         for ticket, node in pending.items():
