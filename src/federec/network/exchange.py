@@ -31,8 +31,8 @@ class Exchange:
         self.transport, self.path, self.settings, self.events = transport, path, settings, events
         self.resting: dict[int, int] = {}
         """Node -> the round from which it is asked again."""
-        self.failures: dict[int, int] = {}
-        """Node -> how often it has failed since its last good reply."""
+        self.skipped: dict[int, int] = {}
+        """Node -> for how many rounds it was skipped last."""
         self.late: dict[str, tuple[int, int]] = {}
         """Tickets of messages whose time is over -> round, node."""
         self.bytes = {"up": 0, "down": 0}
@@ -79,7 +79,6 @@ class Exchange:
                 if wrong is not None:
                     self.refuse(node, round_, wrong)
                 elif isinstance(reply, Reply):
-                    self.failures.pop(node, None)
                     replies[node] = reply
                     self.events.say("reply", kind=kind, round=round_, device=str(node), users=reply.devices)
             if not closing and len(replies) >= enough and (not enough or 3 * len(pending) <= len(orders)):
@@ -106,9 +105,10 @@ class Exchange:
         self.events.say("rejected", round=round_, device=str(node), reason=why.reason, detail=why.detail)
 
     def rest(self, node: int, round_: int) -> None:
-        """Skip a node for a while."""
-        self.failures[node] = self.failures.get(node, 0) + 1
-        self.resting[node] = round_ + 1 + min(MOST_REST, REST << min(self.failures[node] - 1, 10))
+        """Skip a node for a while; longer than the last time, unless it was good for as long since then."""
+        good, last = round_ - self.resting.get(node, round_), self.skipped.get(node, 0)
+        self.skipped[node] = REST if good >= last else min(MOST_REST, 2 * last)
+        self.resting[node] = round_ + 1 + self.skipped[node]
 
     def count(self, way: str, size: int) -> None:
         """Add up bytes."""
