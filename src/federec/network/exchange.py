@@ -15,6 +15,7 @@ from federec.network.transport import Delivery, Transport
 
 REST, MOST_REST = 2, 64
 """Rounds for which a node that failed, or answered late, is skipped: twice as many each time, up to the second."""
+_FIRST = 3  # times the usual grace, for nodes that nobody waits for: they may just be starting
 
 Fault = Callable[[int, Order, Reply, Mapping[int, Reply]], Rejection | None]
 """What is wrong with a node's reply to an order, given the replies that were taken in before it."""
@@ -30,8 +31,8 @@ class Exchange:
         self.transport, self.path, self.settings, self.events = transport, path, settings, events
         self.resting: dict[int, int] = {}
         """Node -> the round from which it is asked again."""
-        self.failures: dict[int, int] = {}
-        """Node -> how often it has failed since its last good reply."""
+        self.skipped: dict[int, int] = {}
+        """Node -> for how many rounds it was skipped last."""
         self.late: dict[str, tuple[int, int]] = {}
         """Tickets of messages whose time is over -> round, node."""
         self.bytes = {"up": 0, "down": 0}
@@ -49,7 +50,7 @@ class Exchange:
     def ask(self, orders: Mapping[int, Order], fault: Fault, enough: int = 1) -> dict[int, Reply]:
         """Send orders, all of one kind; the replies that come in time and have no fault. Time is over at the deadline;
         or, where `enough` have replied and two thirds have answered in some way, when the rest had as long again. Where
-        none are needed, nobody is waited for longer than that."""
+        nobody is needed, it is over soon."""
         if not orders:
             return {}
         order = next(iter(orders.values()))
@@ -78,12 +79,12 @@ class Exchange:
                 if wrong is not None:
                     self.refuse(node, round_, wrong)
                 elif isinstance(reply, Reply):
-                    self.failures.pop(node, None)
                     replies[node] = reply
                     self.events.say("reply", kind=kind, round=round_, device=str(node), users=reply.devices)
             if not closing and len(replies) >= enough and (not enough or 3 * len(pending) <= len(orders)):
                 took, closing = time.monotonic() - began, True
-                deadline = min(deadline, began + took + max(self.settings.grace, took))
+                grace = self.settings.grace if enough else _FIRST * self.settings.grace
+                deadline = min(deadline, began + took + max(grace, took))
             if pending:
                 time.sleep(self.poll)
         for ticket, node in pending.items():
@@ -104,9 +105,10 @@ class Exchange:
         self.events.say("rejected", round=round_, device=str(node), reason=why.reason, detail=why.detail)
 
     def rest(self, node: int, round_: int) -> None:
-        """Skip a node for a while."""
-        self.failures[node] = self.failures.get(node, 0) + 1
-        self.resting[node] = round_ + 1 + min(MOST_REST, REST << min(self.failures[node] - 1, 10))
+        """Skip a node for a while; longer than the last time, unless it was good for as long since then."""
+        good, last = round_ - self.resting.get(node, round_), self.skipped.get(node, 0)
+        self.skipped[node] = REST if good >= last else min(MOST_REST, 2 * last)
+        self.resting[node] = round_ + 1 + self.skipped[node]
 
     def count(self, way: str, size: int) -> None:
         """Add up bytes."""

@@ -367,7 +367,7 @@ class Server:
             length(sends, items),
             self.minimum,
             sum_name(first.kind, first.round, first.full),
-            lambda node, reply: self.welcome(node, first, reply),
+            lambda node, reply: self.partial(node, first, reply),
         )
         if made is None:
             return None, []
@@ -427,6 +427,14 @@ class Server:
         known = self.catalogue.labels[: known_items(reply.catalogue)]
         if Catalogue(known).version != reply.catalogue:
             return Rejection("catalogue", f"it has {reply.catalogue}, which this server never had"[:200])
+        if order.next and not reply.advert:
+            return Rejection("malformed", "it gives no keys for the next secure sum")
+        return self.welcome(node, order, reply)
+
+    def partial(self, node: int, order: Order, reply: Reply) -> Rejection | None:
+        """What is wrong with a node's part in a secure sum, besides that part itself."""
+        if reply.devices and reply.catalogue != self.catalogue.version:
+            return Rejection("catalogue", f"it has {reply.catalogue}, not {self.catalogue.version}"[:200])
         return self.welcome(node, order, reply)
 
     def fault(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
