@@ -137,9 +137,15 @@ def recommend(
 
 
 @app.command()
-def request(folder: Path = FOLDER, key: Path | None = KEY) -> None:
+def request(
+    new_key: bool = Option(False, "--new-key", help="With a new key; the old certificate is dropped."),
+    folder: Path = FOLDER,
+    key: Path | None = KEY,
+) -> None:
     """Print what the federation's operator needs to admit this device: its public key, and a proof that it has it."""
     with _opened(folder, key) as device:
+        if new_key:
+            device.renew()
         typer.echo(device.identity.request().decode(), nl=False)
 
 

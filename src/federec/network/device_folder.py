@@ -221,6 +221,14 @@ class DeviceFolder:
             self._vault.put("certificate", identity.certificate)
             self._vault.put("root", root)
 
+    def renew(self) -> None:
+        """Take a new key; it has to be admitted anew."""
+        from federec.network.certificates import Identity
+
+        with self._vault.change():
+            self._vault.put("identity", Identity.new().secret())
+            self._vault.delete("certificate")
+
     @property
     def policy(self) -> Policy:
         """What may leave."""
