@@ -59,7 +59,7 @@ def played(path: Path, data: Interactions, rounds: int, **values: Any) -> tuple[
     return result, [sum(line["seconds"].values()) for line in lines]
 
 
-def hundred(path: Path, rounds: int) -> list[list[object]]:
+def hundred(path: Path, rounds: int) -> list[list[str]]:
     """The default federation against the local run on the same users."""
     data = first(100, load("tastes"))
     result, seconds = played(path / "hundred", data, rounds)
@@ -77,7 +77,7 @@ def hundred(path: Path, rounds: int) -> list[list[object]]:
     ]
 
 
-def five(path: Path) -> list[list[object]]:
+def five(path: Path) -> list[list[str]]:
     """A hidden round against one in the clear."""
     data, took = first(5, load("tastes")), {"clear": [], "hidden": []}  # type: dict[str, list[float]]
     for turn in range(TURNS):
@@ -90,7 +90,7 @@ def five(path: Path) -> list[list[object]]:
     ]
 
 
-def thousand(path: Path) -> list[list[object]]:
+def thousand(path: Path) -> list[list[str]]:
     """One round of a thousand devices."""
     data = generate(users=1000, interactions=100_000)
     _, seconds = played(path / "thousand", data, 1)
@@ -114,7 +114,7 @@ def main() -> None:
     text = table(["default federation, in one process", ""], rows)
     print(text)
     if given.page:
-        put("secure", text)
+        put("secure", "What hiding costs", text)
 
 
 if __name__ == "__main__":

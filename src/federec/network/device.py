@@ -126,6 +126,7 @@ class Work:
         reply, state = self.train() if order.kind == "train" else (self.evaluate(), None)
         answer = Answer(order.run, order.round, digest, self.disguised(reply).pack())
         with self.folder.change():
+            ledger.answered(kind, order.run, order.round, digest)  # another process may have answered meanwhile
             if len(self.catalogue) > len(self.folder.catalogue):
                 self.folder.grow(self.catalogue)
             if state is not None:
