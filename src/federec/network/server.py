@@ -158,6 +158,8 @@ class Server:
         self.nodes: dict[int, Node] = {}
         self.norms = Norms()
         self.suspects = Suspects(self.minimum)
+        self.round = 0
+        """That was played last."""
         self.lost, self.lowest = 0, math.inf
         """Rounds in a row that came to nothing; the lowest loss so far."""
         self.data: dict[str, str | int] = {}
@@ -167,6 +169,7 @@ class Server:
 
     def play(self, round_: int) -> Played:
         began, before = time.perf_counter(), dict(self.exchange.bytes)
+        self.round = round_
         self.events.set("federec_round", round_)
         self.grow()
         start = self.state.copy()
@@ -242,9 +245,10 @@ class Server:
             self.lowest = min(self.lowest, loss)
 
     def review(self, model: State, round_: int) -> Review:
-        """The best round: all nodes that are there rank against all items."""
+        """The best round: all nodes that are there rank against all items. Where one could spoil the sum of all,
+        those that are skipped are left out."""
         shared = self.shared(model.shared, _ALL)
-        nodes = self.gather(round_, sum_name("evaluate", round_, True), everyone=True)
+        nodes = self.gather(max(round_, self.round), sum_name("evaluate", round_, True), everyone=not self.hides)
         orders = {
             node: self.order("evaluate", round_, self.nodes[node], self.best.after, True, shared) for node in nodes
         }
