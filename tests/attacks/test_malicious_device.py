@@ -1,4 +1,4 @@
-"""One registered device that answers with whatever it likes neither ends, nor changes, nor slows down a run of others."""
+"""One registered device that answers with whatever it likes neither ends, nor changes, nor slows down a run."""
 
 import json
 import time
@@ -246,7 +246,7 @@ def garbage(content):
 def test_a_device_that_spoils_every_sum_is_found_in_the_third_round(play):
     spoiled = play("secure", at("train", Fault(change=garbage)), "spoiled", nodes=12, rounds=10, minimum=4, cohort=4)
     named = [line for line in spoiled.events("rejected") if line["device"] == "0"]
-    assert [line["round"] for line in named][0] == 3
+    assert named[0]["round"] == 3
     assert [line["round"] for line in spoiled.events("lost")] == [1]  # from then on in groups, of which one is spoiled
     good = play("secure", lambda *_: NONE, "good", nodes=12, rounds=10, minimum=4, cohort=4)
     distance = sum(float((spoiled.shared[name] - value).norm()) for name, value in good.shared.items())
