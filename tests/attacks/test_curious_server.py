@@ -126,8 +126,8 @@ NOISY = ("clip:norm=1", "dense", "gaussian:scale=0.5", "secure-sum")
 
 
 def test_a_sum_shows_what_its_whole_cohort_has_unless_noise_lies_on_it(attacker):
-    """Rows that no device touched are zero in a sum: nobody of the cohort has these items. Noise on whole tables leaves no
-    row zero."""
+    """Rows that no device touched are zero in a sum: nobody of the cohort has these items. Noise on whole tables leaves
+    no row zero."""
     for name, stages in (("default", ("secure-sum",)), ("noise", NOISY)):
         server = attacker("fedmf", items=ITEMS, folder=name, channel=parse(stages))
         total, nodes = server.sum(server.order(), range(6))

@@ -144,7 +144,7 @@ CASES = [(kind, name) for kind, (cases, _) in RUNS.items() for name in cases]
 
 
 @pytest.fixture(scope="module")
-def without(tmp_path_factory, random_split):
+def without():
     """Runs in which the device's answers are lost instead, by kind: the shared parameters and the seconds."""
     return {}
 
@@ -193,6 +193,7 @@ def test_a_malformed_reply_is_refused_and_the_run_ends_as_without_it(play, witho
     assert bad.seconds < lost.seconds + DEADLINE
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", RUNS)
 @pytest.mark.parametrize("asked", ["query", "share", "train", "unmask"])
 def test_a_silent_device_costs_no_deadline(play, kind, asked):
