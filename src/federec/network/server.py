@@ -317,7 +317,7 @@ class Server:
             time.sleep(self.exchange.poll)
 
     def known(self, sum_: str) -> set[int]:
-        """Nodes that have said what they need, and have given keys for this sum where their replies are to be summed."""
+        """Nodes that have said what they need, and have given keys for this sum where their replies are summed."""
         return {node for node, known in self.nodes.items() if not self.hides or (known.advert and known.sum == sum_)}
 
     def chosen(self, nodes: list[int], round_: int) -> list[int]:
