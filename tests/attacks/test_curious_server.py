@@ -11,6 +11,7 @@ from federec.network.server import serve
 from federec.network.vector import length
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
+from federec.stages.registry import parse
 
 USERS, ITEMS, ROUNDS = 24, 200, 10
 READ = ("rows asked for", "rows sent down", "rows that change", "size", "sum", "direction")
@@ -119,3 +120,19 @@ def test_the_same_attacks_read_devices_that_send_in_the_clear(watched, method):
     found = {name: auc(score, has) for name, score in scores(config, kept).items()}
     assert found["rows that change"] > 0.9
     assert found["direction"] > 0.9
+
+
+NOISY = ("clip:norm=1", "dense", "gaussian:scale=0.5", "secure-sum")
+
+
+def test_a_sum_shows_what_its_whole_cohort_has_unless_noise_lies_on_it(attacker):
+    """Rows that no device touched are zero in a sum: nobody of the cohort has these items. Noise on whole tables leaves
+    no row zero."""
+    for name, stages in (("default", ("secure-sum",)), ("noise", NOISY)):
+        server = attacker("fedmf", items=ITEMS, folder=name, channel=parse(stages))
+        total, nodes = server.sum(server.order(), range(6))
+        assert len(nodes) == 6
+        zero = set(np.flatnonzero(~total[-ITEMS * 4 :].reshape(ITEMS, 4).any(1)))
+        has = {item for node in nodes for item in server.folder(node).split(server.config.seed).train}
+        assert len(zero) == (109 if name == "default" else 0)
+        assert not zero & has

@@ -45,7 +45,15 @@ def test_a_run_that_another_one_has_followed_never_comes_back(vault, keep):
         with pytest.raises(UserError, match="'films' has ended here"):
             ledger.answered(kind, "films", 6, "d")
     assert ledger.answered("evaluate", "books", 1, "d") is None
-    assert ledger.spent.ended == ("films",)
+    assert ledger.spent.runs == ("films", "books")
+
+
+def test_the_full_evaluation_is_told_once_in_a_run(vault, keep):
+    keep("full", "films", 3)
+    for round_ in (2, 4):
+        with pytest.raises(UserError, match="answers once"):
+            Ledger(vault).answered("full", "films", round_, "d")
+    assert Ledger(vault).answered("full", "films", 3, "d") == b"bytes"
 
 
 def test_what_was_given_adds_up(vault, keep):

@@ -21,17 +21,16 @@ def channel(*texts):
     return Channel(tuple(map(stage, parse(texts))))
 
 
-def allow(policy, *stages, config=CONFIG, kind="train", round_=1, users=1, spent=None):
-    policy.allow(config, channel(*stages), kind, round_, users, spent or Spent())
+def allow(policy, *stages, config=CONFIG, run="films", round_=1, users=1, spent=None):
+    policy.allow(config, channel(*stages), run, round_, users, spent or Spent())
 
 
 def test_by_default_a_device_only_sends_as_part_of_a_secure_sum():
     allow(Policy(), *HIDDEN)
     allow(Policy(), "clip:norm=1", *HIDDEN)
     for stages in ((), ("dense",), ("clip:norm=1", "gaussian:scale=5"), NOISY):
-        for kind in ("query", "train", "evaluate"):
-            with pytest.raises(UserError, match="without secure-sum"):
-                allow(Policy(), *stages, kind=kind)
+        with pytest.raises(UserError, match="without secure-sum"):
+            allow(Policy(), *stages)
 
 
 def test_a_hub_may_send_in_the_clear_and_so_may_a_device_whose_owner_says_so():
@@ -52,11 +51,17 @@ def test_only_the_pinned_method_is_run():
 
 
 def test_rounds_are_counted_over_all_runs():
-    allow(Policy(rounds=3), *HIDDEN, round_=3, spent=Spent(rounds=2))
-    for given in ({"round_": 4}, {"round_": 1, "spent": Spent(rounds=3)}):
+    allow(Policy(rounds=3), *HIDDEN, round_=3, spent=Spent(rounds=3))
+    for given in ({"round_": 4}, {"round_": 1, "spent": Spent(rounds=4)}):
         with pytest.raises(UserError, match="takes part in 3 rounds"):
             allow(Policy(rounds=3), *HIDDEN, **given)
-    allow(Policy(rounds=3), *HIDDEN, kind="evaluate", round_=3, spent=Spent(rounds=3))
+
+
+def test_by_default_a_device_takes_part_in_one_run():
+    allow(Policy(), *HIDDEN, spent=Spent(runs=("films",)))
+    with pytest.raises(UserError, match=r"takes part in 1 run\(s\)"):
+        allow(Policy(), *HIDDEN, spent=Spent(runs=("books",)))
+    allow(Policy(runs=2), *HIDDEN, spent=Spent(runs=("books",)))
 
 
 def test_noise_lasts_until_the_budget_is_used_up():

@@ -52,6 +52,8 @@ def test_where_groups_would_be_too_small_some_nodes_are_left_out():
     suspects = Suspects(4)
     suspects.saw(range(6), spoiled=True)
     sizes = {len(group) for _ in range(20) for group in suspects.groups(list(range(6)))}
-    assert sizes == {5}
-    left_out = {node for _ in range(100) for node in set(range(6)) - set(suspects.groups(list(range(6)))[0])}
-    assert left_out == set(range(6))
+    assert sizes == {4}
+    suspects.saw([0, 1, 2, 3], spoiled=True)
+    assert {4, 5} <= set(suspects.groups(list(range(6)))[0])
+    suspects.saw([0, 1, 4, 5], spoiled=False)
+    assert set(suspects.groups(list(range(6)))[0]) == {0, 1, 4, 5}

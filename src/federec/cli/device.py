@@ -175,6 +175,7 @@ def policy(
     ),
     cohort: int | None = Option(None, min=2, help="Fewest certified devices in a secure sum, this one among them."),
     rounds: int | None = Option(None, min=1, help="Rounds in which it takes part at most, over all runs."),
+    runs: int | None = Option(None, min=1, help="Runs in which it takes part at most."),
     epsilon: float | None = Option(
         None, help="Let updates leave under noise instead of in secure sums, until this epsilon is used up."
     ),
@@ -191,7 +192,7 @@ def policy(
     from federec.network.policy import Policy
     from federec.stages.registry import parse
 
-    given = {"method": method, "cohort": cohort, "rounds": rounds, "budget": epsilon}
+    given = {"method": method, "cohort": cohort, "rounds": rounds, "runs": runs, "budget": epsilon}
     changes: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     if method is not None or with_:
         changes["plugins"] = tuple(with_ or ())

@@ -85,8 +85,7 @@ class Work:
         self.method: DeviceMethod = method
         self.link = self.config.link(method)
         self.hosted = folder.active
-        self.policy, spent = folder.policy, folder.ledger.spent
-        self.policy.allow(self.config, self.link.channel, order.kind, order.round, self.hosted, spent)
+        self.policy = folder.policy
         check_secure(method, self.link)
         self.catalogue = _grown(order, folder.catalogue)
         _check_shared(order, method, len(self.catalogue))
@@ -118,11 +117,15 @@ class Work:
     def answer(self) -> bytes:
         """Do what was ordered, once: the message as it leaves, which is kept before it does."""
         order, ledger = self.order, self.folder.ledger
-        if order.kind == "query":
-            return self.reply(order.round).pack()
         kind, digest = "full" if order.full else order.kind, hashlib.sha256(order.sealed).hexdigest() + order.digest
         if (sent := ledger.answered(kind, order.run, order.round, digest)) is not None:
             return sent
+        spent = ledger.spent
+        if order.kind == "train":  # the round that this will be
+            spent = replace(spent, rounds=spent.rounds + 1)
+        self.policy.allow(self.config, self.link.channel, order.run, order.round, self.hosted, spent)
+        if order.kind == "query":
+            return self.reply(order.round).pack()
         reply, state = self.train() if order.kind == "train" else (self.evaluate(), None)
         answer = Answer(order.run, order.round, digest, self.disguised(reply).pack())
         with self.folder.change():
@@ -218,7 +221,9 @@ class Work:
         again from there."""
         order, method = self.order, self.method
         state = self.folder.after(order.run, order.keep, self.start())
-        rankings: list[Sampled | Full] = [self.evaluator.sampled()]
+        rankings: list[Sampled | Full] = []
+        if not order.full or not self.hidden:  # told in the round already; in two sums they would differ by one device
+            rankings.append(self.evaluator.sampled())
         if order.full:
             rankings.append(self.evaluator.full())
 

@@ -105,9 +105,9 @@ class Exchange:
         self.events.say("rejected", round=round_, device=str(node), reason=why.reason, detail=why.detail)
 
     def rest(self, node: int, round_: int) -> None:
-        """Skip a node for a while; longer than the last time, unless it was good for as long since then."""
-        good, last = round_ - self.resting.get(node, round_), self.skipped.get(node, 0)
-        self.skipped[node] = REST if good >= last else min(MOST_REST, 2 * last)
+        """Skip a node for a while; twice as long as the last time, unless it was good in a whole round since then."""
+        was_good = round_ > self.resting.get(node, 0)
+        self.skipped[node] = REST if was_good else min(MOST_REST, 2 * self.skipped[node])
         self.resting[node] = round_ + 1 + self.skipped[node]
 
     def count(self, way: str, size: int) -> None:

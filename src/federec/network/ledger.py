@@ -36,8 +36,8 @@ class Spent:
     """Of training."""
     rho: float = 0.0
     """Used up by noise, see `policy`."""
-    ended: tuple[str, ...] = ()
-    """Runs that others have followed. They never come back."""
+    runs: tuple[str, ...] = ()
+    """Those it has answered, the newest last. Runs that another one has followed never come back."""
 
 
 class Ledger:
@@ -50,15 +50,15 @@ class Ledger:
     def spent(self) -> Spent:
         """What it has given so far."""
         value = self._vault.get("spent")
-        return Spent() if value is None else Spent(**json.loads(value) | {"ended": tuple(json.loads(value)["ended"])})
+        return Spent() if value is None else Spent(**json.loads(value) | {"runs": tuple(json.loads(value)["runs"])})
 
     def answered(self, kind: str, run: str, round_: int, digest: str) -> bytes | None:
         """The message with which an order was answered already, None where it was not. A UserError where another
         answer would have to be given than before."""
-        if run in self.spent.ended:
+        if run in self.spent.runs[:-1]:
             raise UserError(f"run '{run}' has ended here; a device does not go back to it")
         old = self._answer(kind)
-        if old is None or old.run != run or old.round < round_:
+        if old is None or old.run != run or (old.round < round_ and kind != "full"):  # full: once in a run
             return None
         if (old.round, old.digest) == (round_, digest):
             return old.content
@@ -66,11 +66,11 @@ class Ledger:
 
     def keep(self, kind: str, answer: Answer, rho: float = 0.0) -> None:
         """Keep what is about to leave."""
-        spent, runs = self.spent, {each.run for each in map(self._answer, ANSWERS) if each is not None}
-        for other in runs - {answer.run}:
-            spent = replace(spent, ended=(*spent.ended, other))
-        for name in ANSWERS if runs - {answer.run} else ():
-            self._vault.delete(f"answer {name}")
+        spent = self.spent
+        if answer.run not in spent.runs:
+            spent = replace(spent, runs=(*spent.runs, answer.run))
+            for name in ANSWERS:
+                self._vault.delete(f"answer {name}")
         if kind == "train":
             spent = replace(spent, rounds=spent.rounds + 1, rho=spent.rho + rho)
         header = json.dumps({"run": answer.run, "round": answer.round, "digest": answer.digest})

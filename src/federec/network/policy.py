@@ -57,6 +57,9 @@ class Policy(Settings):
     """Fewest certified nodes in a secure sum, this one among them."""
     rounds: PositiveInt = 1000
     """Rounds of training in which it takes part at most, over all runs."""
+    runs: PositiveInt = 1
+    """Runs in which it takes part at most. Another run begins where this one began: a server that leaves out one device
+    in it could tell from the difference of two sums what that device sent."""
     budget: PositiveFloat | None = None
     """Epsilon that noise may use up in all, where it sends in the clear under noise."""
     clear: bool = False
@@ -109,7 +112,7 @@ class Policy(Settings):
         """Whether a device of so many users may send in the clear, losses and metrics too."""
         return self.clear or users >= HUB
 
-    def allow(self, config: RunConfig, channel: Channel, kind: str, round_: int, users: int, spent: Spent) -> None:
+    def allow(self, config: RunConfig, channel: Channel, run: str, round_: int, users: int, spent: Spent) -> None:
         """A UserError where an order asks for more than the device gives. `channel` is that of the order, `users` are
         those of the device, `spent` is what it has given so far."""
         asked, pinned = (config.method, config.plugins), (self.method, self.plugins)
@@ -118,8 +121,10 @@ class Policy(Settings):
                 f"the server asks for {'+'.join((asked[0], *asked[1]))}; this device runs {self.named()} "
                 "(federec device policy --method)"
             )
-        if round_ > self.rounds or (kind == "train" and spent.rounds >= self.rounds):
+        if round_ > self.rounds or spent.rounds > self.rounds:
             raise UserError(f"this device takes part in {self.rounds} rounds (federec device policy --rounds)")
+        if run not in spent.runs and len(spent.runs) >= self.runs:
+            raise UserError(f"this device takes part in {self.runs} run(s) (federec device policy --runs)")
         if why := weaker(channel.promise, self.promise(users)):
             raise UserError(f"the server asks for a channel {why} (federec device policy --stage)")
         if not self.may_send(channel, users, spent.rho):
@@ -140,9 +145,10 @@ class Policy(Settings):
 
     def words(self, users: int) -> list[str]:
         """What a server can make the device do, in sentences."""
+        runs = "one run" if self.runs == 1 else f"{self.runs:,} runs"
         told = [
-            f"It runs {self.named()}, which is installed here, in at most {self.rounds:,} rounds. It never runs code "
-            "that a server sends."
+            f"It runs {self.named()}, which is installed here, in {runs} and at most {self.rounds:,} rounds. It never "
+            "runs code that a server sends."
         ]
         promise = self.promise(users)
         if not promise.hidden and self.open(users):

@@ -50,7 +50,9 @@ from federec.runs.loop import EngineChoice, Played, Review, outcome, play_rounds
 from federec.stages.secure_sum import SecureSum
 
 TRIES = 3
-"""How often a round is played before the server gives up."""
+"""How often a round is played before the server gives up, and how many rounds in a row may be lost."""
+SPOILED = 12
+"""How many rounds in a row may be lost because somebody spoils the sum, who has to be found first."""
 _ALL = torch.zeros(0, dtype=torch.int64)
 _NO_METRICS: dict[str, Metrics] = {"sampled": {}}
 _ENGINE = EngineChoice("torch", "the devices of a federation learn in torch")
@@ -158,6 +160,8 @@ class Server:
         self.nodes: dict[int, Node] = {}
         self.norms = Norms()
         self.suspects = Suspects(self.minimum)
+        self.round = 0
+        """That was played last."""
         self.lost, self.lowest, self.spoiled = 0, math.inf, ""
         """Rounds in a row that came to nothing; the lowest loss so far; what is wrong with the last sum."""
         self.data: dict[str, str | int] = {}
@@ -167,6 +171,7 @@ class Server:
 
     def play(self, round_: int) -> Played:
         began, before = time.perf_counter(), dict(self.exchange.bytes)
+        self.round = round_
         self.events.set("federec_round", round_)
         self.grow()
         start = self.state.copy()
@@ -176,8 +181,8 @@ class Server:
             self.state, self.lost = start.copy(), self.lost + 1
             self.best = self.best.considered(round_, None, round_ - 1)
             self.events.say("lost", round=round_, reason=str(lost))
-            if self.lost >= TRIES:
-                raise UserError(f"round {round_}: {lost}, {TRIES} rounds in a row; mend it and continue") from None
+            if self.lost >= (SPOILED if self.spoiled else TRIES):
+                raise UserError(f"round {round_}: {lost}, {self.lost} rounds in a row; mend it and continue") from None
             return Played(start, _NO_METRICS, _NO_METRICS, seconds={"train": time.perf_counter() - began})
         self.lost = 0
         up, down = ((self.exchange.bytes[way] - before[way]) / nodes for way in ("up", "down"))
@@ -243,16 +248,18 @@ class Server:
             self.lowest = min(self.lowest, loss)
 
     def review(self, model: State, round_: int) -> Review:
-        """The best round: all nodes that are there rank against all items."""
+        """The best round: all nodes that are there rank against all items. Where one could spoil the sum of all,
+        those that are skipped are left out."""
         shared = self.shared(model.shared, _ALL)
         sum_ = sum_name("evaluate", round_, True)
-        nodes = self.keyed(self.gather(round_, sum_, everyone=True), round_, sum_)
+        nodes = self.gather(max(round_, self.round), sum_, everyone=not self.hides)
+        nodes = self.keyed(nodes, round_, sum_)
         orders = {
             node: self.order("evaluate", round_, self.nodes[node], self.best.after, True, shared) for node in nodes
         }
         replies, answered = self.ask(orders)
-        if not answered:
-            raise UserError("no device took part in the last evaluation; continue when they are there")
+        if not answered:  # a device evaluates once, so this cannot be repeated
+            self.events.say("lost", round=round_, reason="no device took part in the last evaluation")
         told = [reply.sums.get("interactions", (0.0, 0)) for reply in replies]
         self.data = {
             "name": Path(self.config.data).name,
@@ -263,8 +270,12 @@ class Server:
             "merged_duplicates": 0,
             "sha256": self.settings.run,
         }
-        valid, test = (
-            {kind: mean_metrics(replies, f"{part} {kind}") for kind in ("sampled", "full")}
+        played = next(line for line in RunFolder(self.path).lines(self.config.rounds or 0) if line["round"] == round_)
+        valid, test = (  # under secure sums sampled metrics are told once, in the round itself
+            {
+                "sampled": mean_metrics(replies, f"{part} sampled") or played[part],
+                "full": mean_metrics(replies, f"{part} full"),
+            }
             for part in ("valid", "test")
         )
         return Review(valid, test, {}, {})

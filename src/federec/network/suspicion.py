@@ -57,8 +57,8 @@ class Suspects:
             return [nodes]
         shuffled = self._draw.sample(nodes, len(nodes))
         count = min(_MOST_GROUPS, len(nodes) // self.smallest)
-        if count < 2:  # then some are left out, which may be those that spoil
-            return [shuffled[: max(self.smallest, (len(nodes) + self.smallest) // 2)]]
+        if count < 2:  # then those that were part of spoiled sums most often are left out
+            return [sorted(shuffled, key=lambda node: self.strikes.get(node, 0))[: self.smallest]]
         return [shuffled[start::count] for start in range(count)]
 
     def saw(self, nodes: Iterable[int], spoiled: bool) -> None:
