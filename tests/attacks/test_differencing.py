@@ -7,6 +7,7 @@ import pytest
 
 from federec.network.ledger import Ledger
 from federec.network.parameters import Payload
+from federec.network.vector import unflat
 
 EVERYONE, WITHOUT_ONE, FEWER = range(12), range(1, 12), range(2, 12)
 KINDS = {"train": {"kind": "train"}, "evaluate": {"kind": "evaluate"}, "full": {"kind": "evaluate", "full": True}}
@@ -30,7 +31,7 @@ def test_a_round_is_not_repeated_for_a_smaller_group(asked):
     server, order = asked
     for group in (WITHOUT_ONE, FEWER, EVERYONE):
         assert server.sum(order, group) is None
-    assert server.sum(replace(order, round=2), WITHOUT_ONE) is not None  # the devices are not just broken
+    assert (server.sum(replace(order, round=2), WITHOUT_ONE) is None) == order.full  # that is told once in a run
 
 
 def test_a_round_is_not_repeated_with_other_parameters(asked):
@@ -43,7 +44,8 @@ def test_a_round_is_not_repeated_with_other_parameters(asked):
 
 def test_a_device_does_not_go_back_to_an_older_round_or_run(asked):
     server, order = asked
-    assert server.sum(replace(order, round=3), EVERYONE) is not None
+    server.pin(runs=2)
+    assert order.full or server.sum(replace(order, round=3), EVERYONE) is not None
     for round_ in (1, 2, 3):
         assert server.sum(replace(order, round=round_), WITHOUT_ONE) is None
     assert server.sum(replace(order, run="another", round=1), EVERYONE) is not None
@@ -62,17 +64,20 @@ def test_the_difference_would_be_one_devices_update_if_devices_answered_twice(at
     assert set(server.folder(0).split(0).train) <= changed < set(range(30))
 
 
-@pytest.mark.xfail(strict=True, reason="a device takes part in each new run; docs/threat-model.md says what that shows")
 def test_two_runs_do_not_differ_by_one_device(attacker):
     server = attacker("fedmf", nodes=12)
     assert server.sum(server.order(run="one"), EVERYONE) is not None
     assert server.sum(server.order(run="two"), WITHOUT_ONE) is None
+    server.pin(runs=2)
+    assert server.sum(server.order(run="two"), WITHOUT_ONE) is not None  # what the policy protects from
 
 
-@pytest.mark.xfail(
-    strict=True, reason="figures of the same model are in both; docs/threat-model.md says what that shows"
-)
-def test_the_two_evaluations_of_a_round_do_not_differ_by_one_device(attacker):
+def test_the_two_evaluations_of_a_round_tell_different_things(attacker):
+    """Sums over different devices of the same figures would tell those of the devices in one of them only."""
     server = attacker("fedmf", nodes=12)
-    assert server.sum(server.order("evaluate"), EVERYONE) is not None
-    assert server.sum(server.order("evaluate", full=True), WITHOUT_ONE) is None
+    told = []
+    for order in (server.order("evaluate"), server.order("evaluate", full=True)):
+        total, _ = server.sum(order, EVERYONE)
+        told.append(set(unflat(total, order, {}, 30, 2048.0).sums))
+    assert told[0] and told[1] and not told[0] & told[1]
+    assert server.sum(server.order("evaluate", round_=2, full=True), WITHOUT_ONE) is None

@@ -19,6 +19,7 @@ from federec.network.device import answer
 from federec.network.device_folder import FILE, DeviceFolder
 from federec.network.exchange import read
 from federec.network.guard import REASONS, Rejection
+from federec.network.hiding import Sums
 from federec.network.keys import Key
 from federec.network.messages import HEADER, MAGIC, PROTOCOL, Reply, parts
 from federec.network.policy import Policy
@@ -141,7 +142,7 @@ def test_orders_at_a_device(attacker):
     draw, done = random.Random(2), 0
     for _ in range(COUNT):
         content = mutated(draw, good)
-        reply = Reply.parse(answer(lambda: nullcontext(folder), content))
+        reply = Reply.parse(answer(lambda: nullcontext(folder), content, Sums()))
         if reply.failed:
             assert reply.failed in ("device", "error", "version") and not told(reply)
             continue
@@ -234,7 +235,7 @@ def everything(folder):
 def test_values_of_a_vault(folder, attacker):
     """A device whose vault was written by another program answers with a failure, or with a reply in order."""
     path, order = folder.path, attacker.order(run="run")
-    assert not Reply.parse(answer(lambda: nullcontext(folder), order.pack())).failed
+    assert not Reply.parse(answer(lambda: nullcontext(folder), order.pack(), Sums())).failed
     vault, draw, failures = Vault(path / FILE, KEY), random.Random(6), 0
     # Kept answers leave as they are; what a server makes of anything is tested above.
     names = [name for name in vault.names() if not name.startswith("answer")]
@@ -246,7 +247,7 @@ def test_values_of_a_vault(folder, attacker):
             vault.put(name, nonsense(draw, good))
         message = attacker.order("query" if draw.random() < 0.3 else "train", round_, run="run").pack()
         with undone(vault):
-            reply = Reply.parse(answer(lambda: closing(DeviceFolder.open(path, KEY)), message))
+            reply = Reply.parse(answer(lambda: closing(DeviceFolder.open(path, KEY)), message, Sums()))
         assert not told(reply) if reply.failed else reply.devices <= 2
         failures += bool(reply.failed)
         with vault.change():

@@ -260,3 +260,12 @@ def test_in_a_small_federation_a_device_that_spoils_every_sum_stops_the_run(play
     """With fewer nodes than two sums need it cannot be told from the others. Nothing wrong is learned."""
     with pytest.raises(UserError, match="3 rounds in a row"):
         play("secure", at("train", Fault(change=garbage)), "spoiled", nodes=3, rounds=4, minimum=3)
+
+
+def test_with_a_few_nodes_to_spare_a_device_that_spoils_every_sum_is_left_out(play):
+    """12 nodes, 8 of which are needed: only one sum at a time, from which those that were part of spoiled ones are
+    left out."""
+    run = play("secure", at("train", Fault(change=garbage)), "spoiled", nodes=12, rounds=16, minimum=8)
+    lost = [line["round"] for line in run.events("lost")]
+    assert 1 <= len(lost) <= 11
+    assert run.result["rounds"] == 16

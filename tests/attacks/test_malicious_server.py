@@ -294,7 +294,7 @@ class Later(datetime):
 def test_rounds_and_noise_that_were_pinned(attacker):
     server = attacker(nodes=6)
     pinned = parse(("clip:norm=1", "gaussian:scale=0.1", "secure-sum"))
-    server.pin(channel=tuple(pinned), rounds=2)
+    server.pin(channel=tuple(pinned), rounds=2, runs=9)
     weaker = ("secure-sum",), ("clip:norm=1", "secure-sum"), ("clip:norm=2", "gaussian:scale=0.1", "secure-sum")
     weaker += ("clip:norm=1", "gaussian:scale=0.09", "secure-sum"), ("clip:norm=1", "laplace:scale=1", "secure-sum")
     weaker += (("gaussian:scale=0.1", "secure-sum"), ("clip:norm=1", "gaussian:scale=0.1"))

@@ -1,6 +1,5 @@
 """Noise does not wear off when a server asks again, and masks cannot be guessed."""
 
-import json
 import shutil
 from contextlib import closing
 from dataclasses import replace
@@ -15,11 +14,12 @@ from scipy.stats import chisquare, kstest
 
 from federec.network.device import answer
 from federec.network.device_folder import DeviceFolder, shares
+from federec.network.hiding import Sums
 from federec.network.keys import Key
 from federec.network.messages import Reply
 from federec.network.parameters import Payload
 from federec.network.policy import Policy
-from federec.network.secure_sum import Party, _derive, _stream
+from federec.network.secure_sum import _derive, _stream
 from federec.stages.registry import parse
 
 NOISE = 0.05
@@ -33,7 +33,7 @@ class Device:
         self.path, self.key = path, key
 
     def ask(self, order):
-        return answer(lambda: closing(DeviceFolder.open(self.path, self.key)), order.pack())
+        return answer(lambda: closing(DeviceFolder.open(self.path, self.key)), order.pack(), Sums())
 
     def rows(self, order):
         return Reply.parse(self.ask(order)).update.rows["items"]
@@ -134,8 +134,7 @@ def test_masks_are_not_found_by_trying_short_seeds(attacker, guess):
     server = attacker()
     orders, _ = server.masking(range(6))
     server.ask(0, orders[0])
-    folder = server.folder(0)
-    party = Party.load(folder.ledger.session("now"), folder.identity)
+    party = server.nodes[0].sums.now
     assert (len(party.keys), len(party.seed), len(party.pairs)) == (2 * 32, 32, 2 * 32 * 5)
     own = _stream(_derive(party.seed, party.view, b"self"), 64, 32)
     assert guess(own) is None
@@ -148,8 +147,8 @@ def test_seeds_have_their_full_length_and_are_never_those_of_another_sum(attacke
         orders, _ = server.masking(range(6), server.order(round_=round_))
         for node, order in orders.items():
             assert not server.ask(node, order).failed
-            kept = json.loads(server.folder(node).ledger.session("now"))
-            secrets = bytes.fromhex(kept["keys"] + kept["seed"])
+            party = server.nodes[node].sums.now
+            secrets = party.keys + party.seed
             seen += [secrets[start : start + 32] for start in (0, 32, 64)]
     assert {len(secret) for secret in seen} == {32}
     assert len(set(seen)) == len(seen) == 2 * 6 * 3

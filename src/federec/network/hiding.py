@@ -5,7 +5,7 @@ What is secret in a sum is only in memory: a node whose process ends has dropped
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,23 +39,29 @@ class Sums:
         return self.next.advert
 
     def leg(self, order: Order, folder: DeviceFolder) -> Reply:
-        """Take part in a leg of a sum."""
+        """Take part in a leg of a sum. What is refused changes nothing."""
         if order.kind == "share":
-            self.now, self.next = self.next, None
-            sealed = self.party.share(order.sealed, folder.root, folder.policy.cohort)
+            party = _copy(self.next)
+            sealed = party.share(order.sealed, folder.root, folder.policy.cohort)
+            self.now, self.next = party, None
         elif order.kind == "agree":
-            sealed = self.party.agree(order.sealed)
+            party = _copy(self.now)
+            sealed = party.agree(order.sealed)
+            self.now = party
         else:
-            party, self.now = self.party, None
-            sealed = party.unmask(order.sealed)
+            sealed = _copy(self.now).unmask(order.sealed)
+            self.now = None
         return Reply(order.run, order.round, folder.catalogue.version, 0, sealed=sealed)
 
     def masked(self, order: Order, values: NDArray[np.int64]) -> bytes:
         """What leaves of a vector in the sum that goes on."""
-        return self.party.mask(values, order.sealed, bytes.fromhex(order.digest))
+        party = _copy(self.now)
+        sealed = party.mask(values, order.sealed, bytes.fromhex(order.digest))
+        self.now = party
+        return sealed
 
-    @property
-    def party(self) -> Party:
-        if self.now is None:
-            raise UserError("the server asks for a leg of a secure sum that this device has no part in")
-        return self.now
+
+def _copy(party: Party | None) -> Party:
+    if party is None:
+        raise UserError("the server asks for a leg of a secure sum that this device has no part in")
+    return replace(party)

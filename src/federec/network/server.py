@@ -181,7 +181,8 @@ class Server:
             self.state, self.lost = start.copy(), self.lost + 1
             self.best = self.best.considered(round_, None, round_ - 1)
             self.events.say("lost", round=round_, reason=str(lost))
-            if self.lost >= (SPOILED if self.spoiled else TRIES):
+            findable = self.spoiled and len(self.nodes) > self.minimum  # by sums without it
+            if self.lost >= (SPOILED if findable else TRIES):
                 raise UserError(f"round {round_}: {lost}, {self.lost} rounds in a row; mend it and continue") from None
             return Played(start, _NO_METRICS, _NO_METRICS, seconds={"train": time.perf_counter() - began})
         self.lost = 0
