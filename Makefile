@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The tests to run, such as `make quick TESTS=tests/methods`
 TESTS ?= tests
 
-.PHONY: demo test quick coverage lint docs clean
+.PHONY: demo test quick coverage lint docs lock clean
 
 demo: .venv/installed
 	rm -rf runs/demo
@@ -31,6 +31,13 @@ lint: .venv/installed-dev
 
 docs: .venv/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# What deploy/Dockerfile installs, with hashes: for Linux on x86-64, Python 3.11, torch without GPU
+lock: .venv/bin/pip
+	$(BIN)/pip install --quiet uv
+	echo hatchling | $(BIN)/uv pip compile pyproject.toml - --extra flower --generate-hashes --python-version 3.11 \
+	    --python-platform x86_64-manylinux_2_28 --torch-backend cpu --no-header --no-annotate --quiet --upgrade \
+	    --output-file deploy/requirements.lock
 
 clean:
 	rm -rf .venv site htmlcov .coverage

@@ -1,16 +1,14 @@
-"""What a federation costs beyond Flower itself: `python benchmarks/federation.py [--page]`.
+"""What a federation costs beyond its messages: `python benchmarks/federation.py [--page]`.
 
-Rounds of five devices on loopback with TLS and registered keys: ours (PFedRec on `tastes`, a fifth of the users each),
-and those of an app that only passes messages (`trivial.py`: as many bytes to each device and back, nothing learned,
-nothing kept). Both run on the same SuperLink and SuperNodes, in turns; the first round of each turn is left out, and a
-round lasts from the end of the one before it to its own. The overhead is what federec adds to the messages: learning
-and ranking, encryption, the device's file, guards, aggregation and checkpoints.
+Rounds of five devices on loopback, with TLS and admitted keys: ours (PFedRec on `tastes`, a fifth of the users each),
+in the clear and under secure-sum; and those of processes that only pass messages over the same Fleet API (`trivial.py`:
+as many bytes to each device and back as a round in the clear, nothing learned, nothing kept). A round lasts from the
+end of the one before it to its own; the first is left out. What is more than messages is learning and ranking,
+encryption, the device's file, guards, aggregation and checkpoints.
 
-Two more figures: the app that only passes messages on Flower as it is installed, where every message to a device starts
-a new interpreter (otherwise they are forked, `runtimes/flower/warm.py`); and what a device spends on its part of a
-round, and on learning and ranking in it. CPU seconds are those of all processes in a round, Flower's among them; where
-fewer cores are idle than a round keeps busy, seconds say more about the machine. What other devices spend is in
-`device.py`.
+One more figure: what a device spends on its part of a round, and on learning and ranking in it. CPU seconds are those
+of all processes in a round; where fewer cores are idle than a round keeps busy, seconds say more about the machine.
+What other devices spend is in `device.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,128 +27,91 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-os.environ["PYTHONPATH"] = os.pathsep.join([sys.path[0], os.environ.get("PYTHONPATH", "")])
-
 import torch
 from page import bars, put, table
 
 from federec.network import device
 from federec.network.catalogue import Catalogue
-from federec.network.device_folder import DeviceFolder, share_out
+from federec.network.device_folder import DeviceFolder, share_out, shares
+from federec.network.hiding import Sums
 from federec.network.keys import Key
-from federec.network.messages import Order
+from federec.network.messages import Order, Reply
 from federec.network.parameters import Payload
-from federec.network.settings import EVENTS, FederationSettings
+from federec.network.settings import EVENTS, FederationSettings, prepare
 from federec.runs.config import RunConfig
-from federec.runtimes.flower.app import prepare
-from federec.runtimes.flower.up import Federation
+from federec.runs.folder import RunFolder
+from federec.runtimes.flower.up import Federation, follow, free_port
 
-DEVICES, ROUNDS, TURNS = 5, 6, 3
-APP = """[project]
-name = "trivial"
-version = "1.0.0"
-license = "Apache-2.0"
-dependencies = []
-[tool.hatch.build.targets.wheel]
-packages = ["."]
-[tool.flwr.app]
-publisher = "federec"
-[tool.flwr.app.components]
-serverapp = "benchmarks.trivial:server"
-clientapp = "benchmarks.trivial:client"
-[tool.flwr.app.config]
-"""
+DEVICES, ROUNDS = 5, 8
+TRIVIAL = str(Path(__file__).with_name("trivial.py"))
 
 
 class Rounds:
-    """Seconds of rounds, and CPU seconds of all processes in them."""
+    """Seconds of rounds, and CPU seconds of all processes in one."""
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.cpu: list[float] = []
-
-    def play(self, federation: Federation, folder: Path) -> None:
-        """Run a prepared app to the end of its last round."""
-        federation.run(folder)
-        federation.wait(lambda: len(ends(folder)) > 0, 300, "superlink")
-        before = spent(federation)
-        federation.wait(lambda: len(ends(folder)) > ROUNDS, 300, "superlink")
-        self.cpu.append((spent(federation) - before) / ROUNDS)
-        self.seconds += [end - begin for begin, end in pairwise(ends(folder))]
+    def __init__(self, home: Path, cpu: float) -> None:
+        lines = map(json.loads, (home / EVENTS).read_text().splitlines())
+        ends = [line["time"] for line in lines if line["event"] == "round"]
+        self.seconds, self.cpu = [end - begin for begin, end in pairwise(ends)], cpu
 
     def row(self, name: str) -> list[str]:
-        return [name, f"{median(self.seconds):.2f}", f"{min(self.seconds):.2f}", f"{median(self.cpu):.2f}"]
+        return [name, f"{median(self.seconds):.2f}", f"{min(self.seconds):.2f}", f"{self.cpu:.2f}"]
 
 
-def ends(folder: Path) -> list[float]:
-    """When the rounds of a run ended."""
-    file = folder / EVENTS
-    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    return [line["time"] for line in lines if line["event"] == "round"]
+def spent(pids: list[int]) -> float:
+    """CPU seconds of processes so far."""
+    words = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids)
+    return sum(int(word) for line in words for word in line[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
-def spent(federation: Federation) -> float:
-    """CPU seconds of a federation's processes so far, those that have ended included."""
-    ticks, mark = 0, f"FLWR_HOME={federation.environment['FLWR_HOME']}\0".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes():
-                ticks += sum(map(int, (process / "stat").read_text().rpartition(")")[2].split()[11:15]))
-        except OSError:  # it is not ours, or gone
-            continue
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def only_messages(folder: Path) -> Path:
-    """The folder of the trivial app."""
-    (folder / "app").mkdir(parents=True)
-    values = {"devices": DEVICES, "rows": 1682, "rounds": ROUNDS + 1, "out": str(folder / EVENTS)}
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
-    (folder / "app" / "pyproject.toml").write_text(APP + lines)
-    return folder
-
-
-def together(home: Path) -> tuple[Rounds, Rounds]:
-    """The app that only passes messages and federec, in turns."""
-    config = RunConfig.checked(method="pfedrec", data="tastes", rounds=ROUNDS + 1)
+def prepared(home: Path, *channel: str) -> Path:
+    """The folder of a federation, with its devices."""
+    stages = tuple({"stage": name} for name in channel)
+    config = RunConfig.checked(method="pfedrec", data="tastes", rounds=ROUNDS + 1, channel=stages)
     data = config.load()
+    prepare(home, config, FederationSettings.checked(expected=DEVICES), Catalogue.of(data))
     share_out(home, data, DEVICES)
-    flower, ours = Rounds(), Rounds()
-    with Federation(home, tls=True, auth=True) as federation:
-        federation.warm_up()
-        start(federation)
-        for turn in range(TURNS):
-            flower.play(federation, only_messages(home / f"trivial-{turn}"))
-            folder = home / f"ours-{turn}"
-            prepare(folder, config, FederationSettings.checked(expected=DEVICES), Catalogue.of(data))
-            ours.play(federation, folder)
-            federation.wait((folder / "result.json").exists, 300, "superlink")
-    return flower, ours
+    return home
 
 
-def as_installed(home: Path) -> Rounds:
-    """The app that only passes messages, on Flower as it is installed."""
-    rounds = Rounds()
-    with Federation(home, tls=True, auth=True) as federation:
-        del federation.environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]
-        start(federation)
-        rounds.play(federation, only_messages(home / "trivial"))
-    return rounds
+def ours(home: Path) -> Rounds:
+    """A federation."""
+    marks = []
+    with Federation(home) as federation:
+        federation.serve()
+        for folder, key in shares(home):
+            federation.node(folder.name, folder, key)
+        assert federation.server is not None
+        pids = [federation.server.pid, *(node.pid or 0 for node in federation.nodes.values())]
+        for event in follow(home, federation):
+            marks += [spent(pids)] if event["event"] == "round" else []
+    return Rounds(home, (marks[-1] - marks[0]) / ROUNDS)
 
 
-def start(federation: Federation) -> None:
-    federation.superlink()
-    for number in range(DEVICES):
-        name = f"device-{number}"
-        federation.register(name)
-        federation.node(name, federation.home / "devices" / name, federation.home / "secrets" / name)
+def only_messages(home: Path, size: int) -> Rounds:
+    """Processes that pass as many bytes."""
+    with Federation(home):  # which makes the server's certificate
+        port = free_port()
+    words = ["serve", home, port, ROUNDS + 1, DEVICES, size]
+    started = [subprocess.Popen([sys.executable, TRIVIAL, *map(str, words)])]
+    for folder, _ in shares(home):
+        command = [sys.executable, TRIVIAL, "node", str(home), str(port), folder.name]
+        started.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+    events, marks = home / EVENTS, [0.0]
+    while started[0].poll() is None:
+        if events.exists() and events.read_text().count('"event": "round"') > len(marks) - 1:
+            marks.append(spent([process.pid for process in started]))
+        time.sleep(0.02)
+    for process in started[1:]:
+        process.terminate()
+        process.wait()
+    return Rounds(home, (marks[-1] - marks[1]) / (len(marks) - 2))
 
 
 def alone(home: Path) -> tuple[float, float]:
     """CPU seconds of a device's part of a round, from the message that came to the one that leaves; and of these, of
     learning and ranking."""
-    config = RunConfig.checked(method="pfedrec", data="tastes").model_dump(mode="json")
+    config = RunFolder(home).config().model_dump(mode="json")
     folder, key = home / "devices" / "device-0", Key.file(home / "secrets" / "device-0")
     whole, learning = [], []
     torch.set_num_threads(1)
@@ -166,10 +128,11 @@ def alone(home: Path) -> tuple[float, float]:
     shared = Payload(torch.arange(len(items)), {"items": items})
     with patch.object(device, "learn", timed):
         for round_ in range(1, ROUNDS + 1):
-            order = Order("train", "alone", round_, config, {}, [len(items)], shared=shared).pack()
+            order = Order("train", "alone", round_, config, [len(items)], shared=shared).pack()
             began = time.process_time()
-            device.answer(lambda: closing(DeviceFolder.open(folder, key)), order)
+            reply = device.answer(lambda: closing(DeviceFolder.open(folder, key)), order, Sums())
             whole.append(time.process_time() - began)
+            assert not Reply.parse(reply).failed
     return median(whole), median(learning)
 
 
@@ -178,26 +141,31 @@ def main() -> None:
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        flower, ours = together(Path(scratch) / "together")
-        installed = as_installed(Path(scratch) / "installed")
-        whole, learning = alone(Path(scratch) / "together")
+        place = Path(scratch)
+        clear = ours(prepared(place / "clear"))
+        secure = ours(prepared(place / "secure", "secure-sum"))
+        result = json.loads((place / "clear" / "result.json").read_text())["communication"]
+        size = int(sum(result[f"{way}_bytes_per_node_round"] for way in ("up", "down")) / 2)
+        messages = only_messages(prepared(place / "trivial"), size)
+        whole, learning = alone(place / "clear")
     head = ["a round of five devices", "s, median", "s, least", "CPU s, all processes"]
     rows = [
-        installed.row("only messages, Flower as installed"),
-        flower.row("only messages, processes forked"),
-        ours.row("pfedrec on tastes, processes forked"),
+        messages.row("only messages"),
+        clear.row("pfedrec on tastes, in the clear"),
+        secure.row("pfedrec on tastes, secure-sum"),
     ]
-    more = [median(ours.seconds) / median(each.seconds) - 1 for each in (flower, installed)]
+    more = median(clear.seconds) / median(messages.seconds)
     text = table(head, rows) + (
-        f"\n\nA federec round takes {more[0]:+.0%} time compared to a Flower app that only passes messages, in the "
-        f"same processes; {more[1]:+.0%} compared to that app on Flower as installed. A device's part of a round is "
-        f"{whole:.2f} s of CPU time, {learning:.2f} s of it learning and ranking."
+        f"\n\nA federec round takes {more:.1f} times as long as its messages alone, and "
+        f"{median(secure.seconds) / median(clear.seconds):.1f} times as long under secure-sum as in the clear. A "
+        f"device's part of a round in the clear is {whole:.2f} s of CPU time, {learning:.2f} s of it learning and "
+        "ranking."
     )
     print(text)
     if asked.page:
         drawn = {row[0]: {"seconds": float(row[1]), "CPU seconds": float(row[3])} for row in rows}
         text += f"\n\n{bars('federation', 'a round of five devices', drawn)}"
-        put("federation", "A federation beyond Flower's own", text)
+        put("federation", "A federation beyond its messages", text)
 
 
 if __name__ == "__main__":

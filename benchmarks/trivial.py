@@ -1,41 +1,54 @@
-"""A Flower app that only passes messages: as many bytes to each device and back as a federation's round, other bytes
-for each device and round, since Flower sends equal bytes only once."""
+"""Processes that only pass messages, over the same Fleet API as a federation's: as many bytes to each node and back.
 
-import json
+`python benchmarks/trivial.py serve HOME PORT ROUNDS DEVICES BYTES` and `python benchmarks/trivial.py node HOME PORT
+NAME`, with the certificates and device folders that `federec federation up` makes in HOME.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
 import time
 from pathlib import Path
 
-import numpy as np
-from flwr.app import ArrayRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-
-client = ClientApp()
-server = ServerApp()
+from federec.network import device
+from federec.network.certificates import ROOT, SERVER, SERVER_KEY
+from federec.network.events import Events
+from federec.network.exchange import Exchange
+from federec.network.settings import EVENTS
 
 
-def content(rows: np.ndarray) -> RecordDict:
-    return RecordDict({"arrays": ArrayRecord([rows])})
+def serve(home: Path, port: int, rounds: int, devices: int, size: int) -> None:
+    from federec.runtimes.flower.admission import Admission
+    from federec.runtimes.flower.link import Link
+    from federec.runtimes.flower.server import FleetTransport, listening, start
 
-
-@client.train()
-def train(message, context):
-    rows = message.content.array_records["arrays"].to_numpy_ndarrays()[0]
-    return Message(content(rows + 1), reply_to=message)
-
-
-@server.main()
-def main(grid, context):
-    config, random = context.run_config, np.random.default_rng()
-    while len(nodes := list(grid.get_node_ids())) < config["devices"]:
-        time.sleep(0.25)
-    for _ in range(config["rounds"]):
-        rows = random.random((len(nodes), config["rows"], 33), np.float32)
-        messages = [Message(content(own), node, "train") for own, node in zip(rows, nodes, strict=True)]
-        pending = set(grid.push_messages(messages))
+    link, tls, events = Link(), home / "tls", Events(home / EVENTS)
+    admission = Admission(link, home / "nodes", (tls / ROOT).read_bytes(), Events(home / "audit.jsonl"))
+    transport = FleetTransport(link, admission)
+    start(link, admission, listening("127.0.0.1", port), (tls / SERVER, tls / SERVER_KEY), 1 << 26)
+    while len(nodes := transport.nodes()) < devices:
+        time.sleep(Exchange.poll)
+    for round_ in range(1, rounds + 1):
+        pending = set(transport.send({node: os.urandom(size) for node in nodes}, "train", round_, 60.0))
         while pending:
-            pending -= {reply.metadata.reply_to_message_id for reply in grid.pull_messages(list(pending))}
+            pending -= {delivery.ticket for delivery in transport.collect(list(pending))}
             if pending:
-                time.sleep(0.25)
-        with Path(str(config["out"])).open("a") as out:
-            out.write(json.dumps({"event": "round", "time": time.time()}) + "\n")
+                time.sleep(Exchange.poll)
+        events.say("round", round=round_)
+    time.sleep(0.1)  # let the last round be seen before the process is gone
+
+
+def node(home: Path, port: int, name: str) -> None:
+    from federec.runtimes.flower.node import join
+
+    device.answer = lambda opened, content, sums: content
+    join(f"127.0.0.1:{port}", home / "devices" / name, home / "secrets" / name)
+
+
+if __name__ == "__main__":
+    what, folder, *given = sys.argv[1:]
+    if what == "serve":
+        serve(Path(folder), *map(int, given))
+    else:
+        node(Path(folder), int(given[0]), given[1])

@@ -5,7 +5,11 @@ import json
 import pytest
 import yaml
 
-pytest.importorskip("cryptography", reason="pip install federec[flower]")
+pytest.importorskip("flwr", reason="pip install federec[flower]")
+
+from cryptography.hazmat.primitives import hashes
+
+from federec.network.certificates import Identity
 
 
 @pytest.fixture
@@ -17,14 +21,14 @@ def catalogue(tmp_path):
 
 def test_prepare_and_new_items(federec, tmp_path, catalogue):
     run = tmp_path / "run"
-    network = ("--network", "minimum=3", "--stage", "decoys:count=2")
+    network = ("--network", "minimum=3", "--stage", "clip:norm=2")
     said = federec("federation", "prepare", run, "--catalogue", catalogue, "--rounds", 7, *network)
     assert said.code == 0
-    assert said.out == f"start or continue it with: flwr run {run / 'app'} SUPERLINK\n"
+    assert said.out == f"start or continue it with: federec federation serve {run} --certificates FOLDER\n"
+    assert run.stat().st_mode & 0o077 == 0
     settings = json.loads((run / "federation.json").read_text())
     assert (settings["minimum"], settings["sizes"]) == (3, [3])
-    assert yaml.safe_load((run / "config.yaml").read_text())["channel"] == [{"stage": "decoys", "count": 2}]
-    assert f"folder = '{run}'" in (run / "app" / "pyproject.toml").read_text()
+    assert yaml.safe_load((run / "config.yaml").read_text())["channel"] == [{"stage": "clip", "norm": 2.0}]
     assert federec("federation", "add-items", run, "m2", "m4").out == "1 new items, 4 in all\n"
     assert json.loads((run / "catalogue.json").read_text())["items"] == ["m1", "m2", "m3", "m4"]
 
@@ -35,7 +39,10 @@ def test_refusals_leave_nothing_behind(refused, tmp_path, catalogue, ratings):
         ("works on every device's own message", "prepare", run, "--catalogue", catalogue, "--method", "metamf"),
         ("sees everybody's history", "prepare", run, "--catalogue", catalogue, "--method", "ease"),
         ("did you mean 'deadline'", "prepare", run, "--catalogue", catalogue, "--network", "dedline=3"),
-        ("set minimum to 3 or more", "prepare", run, "--catalogue", catalogue, "--stage", "secure-sum"),
+        (
+            "set minimum to 2 or more",
+            *("prepare", run, "--catalogue", catalogue, "--stage", "secure-sum", "--network", "minimum=1"),
+        ),
         (
             "say it as a stage: --stage secure-sum",
             "prepare",
@@ -50,10 +57,14 @@ def test_refusals_leave_nothing_behind(refused, tmp_path, catalogue, ratings):
         ("--network minimum: write it as key=value", "up", "--data", ratings, "--network", "minimum", "--out", run),
         ("a round needs 3", "up", "--data", ratings, "--devices", 2, "--network", "minimum=3", "--out", run),
         ("leave out the other options", "up", "--resume", tmp_path, "--rounds", 3),
-        ("add --tls", "up", "--data", ratings, "--auth", "--out", run),
+        ("No such option '--tls'", "up", "--data", ratings, "--tls", "--out", run),
         ("is not the folder of a federation", "up", "--resume", tmp_path),
         ("is not the folder of a federation", "add-items", tmp_path, "m1"),
         ("is not a key file", "join", "127.0.0.1:9", "--folder", run, "--key", ratings, "--insecure"),
+        ("write it as HOST:PORT", "join", "example.org", "--folder", run, "--key", ratings),
+        ("is for a server on this machine", "join", "example.org:80", "--key", ratings, "--insecure"),
+        ("is not the folder of a federation", "serve", run, "--certificates", tmp_path),
+        ("is not the folder of a federation", "remove", run, "phone"),
     ):
         assert text in refused("federation", *arguments)
         assert not run.exists()
@@ -67,15 +78,67 @@ def test_a_federations_folder_is_no_local_run(federec, refused, tmp_path, catalo
     assert f"holds an unfinished run (continue it with: federec federation up --resume {run})" in again
 
 
-def test_certificates_and_keys(federec, refused, tmp_path):
-    assert (
-        federec("federation", "certificates", tmp_path / "tls", "--host", "localhost", "--host", "10.0.0.1").code == 0
+def test_what_cannot_be_served_safely_is_refused(federec, refused, tmp_path, catalogue):
+    run, tls = tmp_path / "run", tmp_path / "tls"
+    federec("federation", "prepare", run, "--catalogue", catalogue, "--network", "metrics_host=0.0.0.0")
+    assert "cannot be read" in refused("federation", "serve", run, "--certificates", tls, "--port", 0)
+    federec("federation", "certificates", tls, "--host", "localhost")
+    given = ("federation", "serve", run, "--certificates", tls, "--port", 0)
+    assert "--insecure is for loopback" in refused(*given, "--insecure")
+    settings = json.loads((run / "federation.json").read_text())
+    (run / "federation.json").write_text(json.dumps(settings | {"metrics_port": 0}))
+    assert "metrics are served on loopback" in refused(*given)
+    (run / "federation.json").write_text(json.dumps(settings))
+    (tls / "server.key").unlink()
+    assert "server.key: cannot be read" in refused(*given)
+
+
+def fingerprint(path):
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(path.read_bytes()).fingerprint(hashes.SHA256())
+
+
+def test_the_servers_certificate_is_renewed_under_a_root_that_is_kept_elsewhere(federec, refused, tmp_path):
+    tls, offline, later = tmp_path / "tls", tmp_path / "offline", tmp_path / "later"
+    said = federec("federation", "certificates", tls, "--host", "localhost", "--host", "10.0.0.1")
+    assert f"keep {tls / 'ca.key'} offline" in said.out
+    first = fingerprint(tls / "ca.crt"), fingerprint(tls / "server.pem")
+    assert federec("federation", "certificates", tls, "--host", "localhost").code == 0
+    assert fingerprint(tls / "ca.crt") == first[0]
+    assert fingerprint(tls / "server.pem") != first[1]
+    offline.mkdir()
+    for name in ("ca.crt", "ca.key"):
+        (tls / name).rename(offline / name)
+    assert federec("federation", "certificates", later, "--host", "localhost", "--root", offline).code == 0
+    assert {path.name for path in later.iterdir()} == {"ca.crt", "server.pem", "server.key"}
+    assert fingerprint(later / "ca.crt") == first[0]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in later.iterdir())
+    (offline / "ca.key").unlink()
+    assert "ca.key: cannot be read" in refused(
+        "federation", "certificates", later, "--host", "localhost", "--root", offline
     )
-    assert federec("federation", "node-key", tmp_path / "node").out.endswith(
-        f"register {tmp_path / 'node'}.pub SUPERLINK\n"
-    )
-    assert "never overwritten" in refused("federation", "certificates", tmp_path / "tls", "--host", "localhost")
-    assert "exists" in refused("federation", "node-key", tmp_path / "node")
+
+
+def test_a_device_is_admitted_and_removed(federec, refused, tmp_path, catalogue):
+    root, run, request, out = tmp_path / "root", tmp_path / "run", tmp_path / "phone.csr", tmp_path / "phone.crt"
+    federec("federation", "certificates", root, "--host", "localhost")
+    federec("federation", "prepare", run, "--catalogue", catalogue)
+    request.write_bytes(Identity.new().request())
+    given = ("--root", root, "--users", 3, "--out", out, "--run", run)
+    said = federec("federation", "admit", request, *given)
+    assert said.out == f"device 'phone' with 3 users is admitted for 365 days: {out}\n"
+    assert (run / "nodes" / "phone.crt").read_bytes() == out.read_bytes()
+    assert "phone.crt: exists" in refused("federation", "admit", request, *given)
+    other = ("--root", root, "--out", tmp_path / "other.crt")
+    assert "is not a certificate request" in refused("federation", "admit", catalogue, *other)
+    assert "name it NAME.crt" in refused("federation", "admit", request, "--root", root, "--out", tmp_path / "x")
+    assert "did you mean 'phone'" in refused("federation", "remove", run, "phne")
+    lines = [json.loads(line) for line in (run / "audit.jsonl").read_text().splitlines()]
+    assert [(line["event"], line["name"], line["users"]) for line in lines] == [("certificate", "phone", 3)]
+    assert federec("federation", "remove", run, lines[0]["device"]).out == "device 'phone' is removed\n"
+    assert not (run / "nodes" / "phone.crt").exists()
+    assert [json.loads(line)["event"] for line in (run / "audit.jsonl").read_text().splitlines()][1:] == ["withdrawn"]
 
 
 def test_the_board_shows_the_newest_of_every_device():

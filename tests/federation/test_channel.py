@@ -12,7 +12,6 @@ from federec.federation.state import State
 from federec.plugins.registry import build
 from federec.stages.base import Format, Promise
 from federec.stages.clip import Clip
-from federec.stages.decoys import Decoys
 from federec.stages.dense import Dense
 from federec.stages.gaussian import Gaussian
 from federec.stages.laplace import Laplace
@@ -57,7 +56,7 @@ def test_a_channel_does_not_change_what_a_device_learns(devices, small):
 @pytest.mark.parametrize("memory", [2e3, None])
 def test_chunk_sizes_do_not_matter_to_a_channel(devices, small, memory):
     method = small("fedncf")
-    link = Link.of(method, [Clip(norm=0.3), Decoys(count=5), Laplace(scale=0.01), Quantise(bits=16)])
+    link = Link.of(method, [Clip(norm=0.3), Dense(), Laplace(scale=0.01), Quantise(bits=16)])
     state, report = played(method, devices, link, memory=memory)
     other, again = played(method, devices, link, memory=1e9)
     assert (report.up_bytes, report.down_bytes) == (again.up_bytes, again.down_bytes)
@@ -100,7 +99,6 @@ def test_a_kernel_takes_the_stages_that_it_can(devices, small):
     ("stages", "said"),
     [
         ([Clip()], "'clip' works on single updates"),
-        ([Decoys()], "'decoys' works on single updates"),
         ([Dense(), Laplace()], "cannot apply 'laplace' to the rows that 'dense' adds"),
     ],
 )

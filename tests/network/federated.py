@@ -63,6 +63,7 @@ def federated(
     values = {"method": method, "plugins": plugins, "settings": settings or {}, "rounds": rounds, "seed": seed}
     values |= {"channel": parse(channel), "aggregator": aggregator}
     config = RunConfig.checked(**values, data="small", participation=1.0)
-    prepare(run, config, FederationSettings.checked(**{"expected": nodes, "deadline": 5.0} | how), Catalogue.of(data))
+    how = {"expected": nodes, "deadline": 5.0, "patience": 5.0, "grace": 0.2, "counted": 1} | how
+    prepare(run, config, FederationSettings.checked(**how), Catalogue.of(data))
     share_out(run, data, nodes)
     return Federated(config, run, data)

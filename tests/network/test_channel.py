@@ -13,12 +13,12 @@ from federec.cohort.draw import Devices
 from federec.errors import UserError
 from federec.federation.device import learn
 from federec.federation.state import State
+from federec.network import device
 from federec.network.messages import Reply
-from federec.network.settings import FederationSettings
 from federec.runs.folder import RunFolder
 from federec.runtimes.in_process import Fault
 from federec.runtimes.local import run as run_locally
-from federec.stages.base import Secrets
+from federec.stages.randomness import Simulated
 
 CHANNELS = [
     (),
@@ -29,6 +29,13 @@ CHANNELS = [
     ("top-rows:count=4", "quantise:bits=8"),
     ("clip:norm=0.05", "gaussian:scale=0.01", "quantise:bits=16"),
 ]
+
+
+class Same:
+    """The same random numbers for every device."""
+
+    def bits(self, owner, draw):
+        return Simulated(torch.tensor([7])).bits(torch.zeros_like(owner), draw)
 
 
 def watched(replies):
@@ -43,31 +50,27 @@ def watched(replies):
 
 @pytest.mark.parametrize("method", ["pfedrec", "fedncf"])
 @pytest.mark.parametrize("channel", CHANNELS, ids=" ".join)
-def test_with_the_same_secrets_a_node_and_a_simulated_device_send_the_same_bits(
-    federation, random_split, small, method, channel
+def test_with_the_same_random_numbers_a_node_and_a_simulated_device_send_the_same_bits(
+    federation, random_split, small, method, channel, monkeypatch
 ):
     split, replies = random_split(users=5), {}
+    monkeypatch.setattr(device, "Real", Same)
     settings = small(method).model_dump(mode="json")
     federated = federation(
         split.data, method, nodes=5, rounds=1, settings=settings, channel=channel, faults=watched(replies)
     )
     federated.serve()
-    run = FederationSettings.read(federated.run).run
-    own = {node: federated.folder(node).secret for node in range(5)}
     config, sent = federated.config, {}
     built = config.build()
     devices = Devices.of(split, False)
-
-    def secrets(users):
-        return Secrets.of(own[int(users)], run, 1)
 
     def deliver(update, users):
         sent[int(users)] = update
 
     link = config.link(built)
     state = State.start(built, devices.n_items, 5, config.seed)
-    learn(built, state, devices, torch.arange(5), config.seed, 1, link.channel, deliver, memory=1, secrets=secrets)
-    assert sent.keys() == replies.keys() == own.keys()
+    learn(built, state, devices, torch.arange(5), config.seed, 1, link.channel, deliver, memory=1, random=Same())
+    assert sent.keys() == replies.keys() == set(range(5))
     for node, update in sent.items():
         assert torch.equal(replies[node].ids, update.ids)
         for name, rows in update.rows.items():
@@ -76,7 +79,7 @@ def test_with_the_same_secrets_a_node_and_a_simulated_device_send_the_same_bits(
             assert torch.equal(replies[node].layers[name], layer[0]), (node, name)
 
 
-def test_the_secrets_of_nodes_differ_and_so_does_their_noise(federation, random_split):
+def test_noise_of_nodes_differs(federation, random_split):
     replies, federated = {}, None
     federated = federation(
         random_split(users=3).data, nodes=3, rounds=1, channel=("dense", "gaussian"), faults=watched(replies)
@@ -85,17 +88,6 @@ def test_the_secrets_of_nodes_differ_and_so_does_their_noise(federation, random_
     rows = [replies[node].rows["items"] for node in range(3)]
     assert all(len(each) == 40 and (each != 0).all() for each in rows)
     assert len({tuple(each[0].tolist()) for each in rows}) == 3
-
-
-def test_among_decoys_a_node_sends_what_it_fetched(federation, random_split):
-    replies = {}
-    federated = federation(
-        random_split(users=3, items=400).data, nodes=3, rounds=2, channel=("decoys:count=60",), faults=watched(replies)
-    )
-    federated.serve()
-    fetched = [each.shared.ids.tolist() for each in federated.transport.sent if (each.kind, each.round) == ("train", 2)]
-    assert sorted(fetched) == sorted(reply.ids.tolist() for reply in replies.values())
-    assert len(fetched) == 3 and all(60 < len(ids) < 400 for ids in fetched)
 
 
 def test_a_hub_clips_each_of_its_users(federation, random_split):

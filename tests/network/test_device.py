@@ -10,9 +10,11 @@ import torch
 
 from federec.network.device import answer
 from federec.network.device_folder import DeviceFolder
+from federec.network.hiding import Sums
 from federec.network.keys import Key
 from federec.network.messages import HEADER, MAGIC, PROTOCOL, Order, Reply
 from federec.network.parameters import Payload
+from federec.network.policy import Policy
 from federec.runs.config import RunConfig
 
 KEY = Key("file", b"k" * 32)
@@ -25,8 +27,10 @@ ORDER = Order("train", "films", 1, CONFIG.model_dump(mode="json"), [40], shared=
 def ask(tmp_path, random_split):
     """Send bytes to a node; its reply."""
     path = tmp_path / "device"
-    DeviceFolder.share(path, KEY, random_split(users=3, items=40).data, range(3)).close()
-    return lambda content: Reply.parse(answer(lambda: closing(DeviceFolder.open(path, KEY)), content))
+    folder = DeviceFolder.share(path, KEY, random_split(users=3, items=40).data, range(3))
+    folder.pin(Policy(clear=True))
+    folder.close()
+    return lambda content: Reply.parse(answer(lambda: closing(DeviceFolder.open(path, KEY)), content, Sums()))
 
 
 def test_a_good_order_is_carried_out(ask):
@@ -49,6 +53,10 @@ def test_a_server_cannot_make_a_device_import_what_it_names(ask, tmp_path, monke
     assert ask(order.pack()).failed == "device"
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     order = replace(order, config=order.config | {"sources": {f"{file}:Mine": sha256}})
+    assert ask(order.pack()).failed == "device"  # it is trusted, but the policy names another method
+    folder = DeviceFolder.open(tmp_path / "device", KEY)
+    folder.pin(Policy(clear=True, method=f"{file}:Mine"))
+    folder.close()
     assert ask(order.pack()).failed == ""
 
 

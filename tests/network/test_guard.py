@@ -41,7 +41,7 @@ def reason(metadata=METADATA, tensors=None, expected=EXPECTED, answered=(), send
 
 def test_what_was_asked_for_is_taken_in():
     assert reason() is None
-    assert reason(tensors=good() | {"wanted": torch.tensor([1]), "anything": "else"}) is None
+    assert reason(tensors=good() | {"rows:more": torch.zeros(3, 4)}) == "malformed"
     assert reason(expected=dataclasses.replace(EXPECTED, ids=None, max_norm=None)) is None
     layers_only = dataclasses.replace(EXPECTED, rows={}, ids=None)
     assert reason(tensors={k: v for k, v in good().items() if k.startswith("layers")}, expected=layers_only) is None

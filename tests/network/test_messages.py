@@ -16,8 +16,8 @@ from federec.stages.quantise import Quantise
 PAYLOAD = Payload(
     torch.tensor([1, 4, 8]), {"items": torch.randn(3, 4)}, {"net": torch.randn(4, 2), "b": torch.ones(())}
 )
-ORDER = Order("train", "films", 3, {"seed": 1}, [7, 9], ["m8"], 2, True, PAYLOAD)
-REPLY = Reply("films", 3, "9-abc", 2, {"loss": (81.5, 40)}, "", PAYLOAD, torch.tensor([0, 5]))
+ORDER = Order("train", "films", 3, {"seed": 1}, [7, 9], ["m8"], 2, True, "next", PAYLOAD, b"sealed")
+REPLY = Reply("films", 3, "9-abcdef012345", 2, {"loss": (81.5, 40)}, "", PAYLOAD, torch.tensor([0, 5]))
 PACKED = {"order": ORDER.pack(), "reply": REPLY.pack()}
 
 
@@ -40,7 +40,7 @@ def test_quantised_values_travel_as_codes_and_come_back_exactly(bits):
     quantise = Quantise(bits=bits)
     rows, layer = (quantise.rounded(torch.randn(*shape), torch.rand(*shape)) for shape in ((300, 16), (1, 4, 2)))
     payload = Payload(torch.arange(300), {"items": rows}, {"net": layer[0]}, bits)
-    packed = Reply("films", 3, "9-abc", 2, update=payload).pack()
+    packed = Reply("films", 3, "9-abcdef012345", 2, update=payload).pack()
     assert same(Reply.parse(packed).update, payload)
     assert len(packed) < 300 * (16 * bits // 8 + 1 + 4) + 700
 
@@ -49,6 +49,7 @@ def test_quantised_values_travel_as_codes_and_come_back_exactly(bits):
 def test_exponents_that_do_not_fit_are_refused(name):
     for exponents in (torch.zeros(3), torch.zeros(2, dtype=torch.int8), torch.zeros(3, dtype=torch.int8)):
         tensors = PAYLOAD.packed() | {f"exponents:{name}": exponents, "wanted": torch.zeros(0, dtype=torch.int32)}
+        tensors |= {name: torch.zeros(0, dtype=torch.uint8) for name in ("advert", "sealed")}
         text, _ = parts(PACKED["reply"])
         with pytest.raises(ValueError, match="values cannot be read"):
             Reply.parse(HEADER.pack(MAGIC, PROTOCOL, len(text)) + text + save(tensors))
@@ -127,7 +128,7 @@ def test_json_that_breaks_parsers_is_a_value_error(text):
 
 
 def test_an_order_is_no_reply():
-    with pytest.raises(ValueError, match="not a reply"):
+    with pytest.raises(ValueError, match="without 'advert'"):
         Reply.parse(PACKED["order"])
     with pytest.raises(ValueError, match="other fields"):
         Order.parse(PACKED["reply"])

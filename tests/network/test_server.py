@@ -73,14 +73,13 @@ def test_the_earliest_of_equal_rounds_counts_whatever_the_last_bits_say(federati
     assert values == sorted(values) and len(set(values)) == 3
 
 
-@pytest.mark.parametrize("how", [{"channel": ("dense",)}, {"channel": ("decoys:count=12",)}])
-def test_hiding_rows_changes_nothing_but_bytes(federation, random_split, tmp_path, how):
+def test_whole_tables_change_nothing_but_bytes(federation, random_split, tmp_path):
     data = random_split(users=6, items=400, least=3, most=6).data
-    federated = federation(data, settings=small("pfedrec"), rounds=2, **how)
+    federated = federation(data, settings=small("pfedrec"), rounds=2, channel=("dense",))
     federated.serve()
     run_locally(federated.config, data, RunFolder(tmp_path / "local"))
     assert_same(federated.run, tmp_path / "local")
-    assert all(count == 400 for count in rows_sent(federated)) == (how["channel"] == ("dense",))
+    assert all(count == 400 for count in rows_sent(federated))
 
 
 def rows_sent(federated):
@@ -90,14 +89,12 @@ def rows_sent(federated):
 
 def test_a_device_sends_nothing_in_the_clear_that_tells_what_it_has(federation, random_split):
     """A server that asks for it anyway gets no answer."""
-    federated = federation(random_split().data, "fedease", rounds=1, minimum=3, channel=("secure-sum",))
-    with pytest.raises(UserError, match="'secure-sum' needs a network with secure aggregation, such as Flower"):
-        federated.serve()
+    federated = federation(random_split().data, "fedease", rounds=1, minimum=3, patience=1, channel=("secure-sum",))
     bare = federated.config.model_copy(update={"channel": ()})
     (federated.run / "config.yaml").write_text(bare.text())
     with pytest.raises(UserError, match="'fedease' needs secure aggregation"):
         federated.serve()
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError, match="fewer than 3 devices answered"):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError, match="0 devices after 1 s, 3 are needed"):
         patch.setattr(server, "check_method", lambda config, settings: (config.build(), config.link(config.build())))
         federated.serve()
     assert {line["reason"] for line in federated.events("rejected")} == {"failed"}
@@ -166,7 +163,7 @@ FAULTS = {
     "non-finite": nan,
     "shape": narrow,
     "norm": huge,
-    "catalogue": lambda reply: replace(reply, catalogue="3-abc"),
+    "catalogue": lambda reply: replace(reply, catalogue="3-abcdef012345"),
     "replay": lambda reply: replace(reply, round=reply.round - 1),
     "malformed": lambda reply: replace(reply, devices=0),
     "failed": lambda reply: replace(reply, failed="device"),

@@ -11,7 +11,10 @@ from federec.network.settings import FederationSettings
     [
         ({"deadlin": 3}, "no setting 'deadlin' - did you mean 'deadline'"),
         ({"deadline": -1}, "deadline=-1: input should be greater than 0"),
-        ({"rows": "all"}, "'rows' is no setting of the network; say it as a stage: --stage decoys or --stage dense"),
+        (
+            {"rows": "all"},
+            "'rows' is no setting of the network; say it as a stage: --stage dense or --stage secure-sum",
+        ),
         ({"sizes": [3]}, "no setting 'sizes'"),
     ],
 )

@@ -40,4 +40,4 @@ def test_small_steps_add_up():
 def test_no_value_never_wins(nothing):
     assert chosen(0.0, nothing).round == 1
     assert chosen(nothing, nothing, 0.0, nothing) == Best(3, 0.0, 2)
-    assert chosen(nothing, nothing) == Best(1, None, 0)
+    assert chosen(nothing, nothing) == Best(2, None, 1)  # no device tells metrics: the newest counts

@@ -1,6 +1,7 @@
 """A federation of many nodes in one process, with everything that can go wrong going wrong."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
+from tests.attacks.hostile import prepared
 from tests.network.compare import assert_same, shared_after
 from tests.network.federated import federated, hurry
 
@@ -100,3 +102,33 @@ def test_two_hundred_devices_of_which_a_third_fail_each_round(random_split, tmp_
         for name, value in own.private.items():
             assert torch.allclose(value[0], state.private[name][node], rtol=1e-3, atol=1e-5)
         folder.close()
+
+
+def test_twenty_four_devices_at_the_default_of_which_a_third_fail_at_any_leg(random_split, tmp_path, monkeypatch):
+    """Secure sums come about with two thirds of the devices, whichever leg the others fail at."""
+    hurry(monkeypatch)
+    count, rounds = 24, 8
+    data = random_split(users=count, items=60, least=4, most=9).data
+    run = prepared(tmp_path / "run", data, nodes=count, rounds=rounds, deadline=5.0)
+    failing, draw = {}, np.random.default_rng(7)
+
+    def faults(node, kind, round_):
+        """Every third device that begins a sum fails at one of its legs."""
+        if kind == "share":
+            begun = failing.setdefault(round_, {})
+            begun[node] = None
+            if len(begun) % 3 == 0:
+                begun[node] = draw.choice(["share", "train", "unmask"])
+        if failing.get(round_, {}).get(node) != kind:
+            return NONE
+        return (LOST, SILENT, CRASH_AFTER, TRUNCATED, OLD, LATE)[draw.integers(6)]
+
+    began = time.monotonic()
+    result = federation(run, faults)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert result["rounds"] == rounds
+    assert sum(leg is not None for begun in failing.values() for leg in begun.values()) > 3 * rounds
+    # A device that failed is skipped for two rounds, so that now and then fewer than the ten of a cohort are left.
+    assert len([line for line in events if line["event"] == "lost"]) <= 3
+    assert all(bool(value.isfinite().all()) for value in shared_after(run).values())
+    assert time.monotonic() - began < 30

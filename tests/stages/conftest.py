@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from federec.cohort.update import Update
-from federec.stages.base import Secrets
+from federec.stages.randomness import Simulated
 
 
 def _random_update(devices=5, n_items=40, seed=0, scale=1.0):
@@ -31,8 +31,8 @@ def update():
 
 
 @pytest.fixture
-def secrets():
-    return Secrets.simulated(3, 1, torch.arange(5))
+def random():
+    return Simulated.of(3, 1, torch.arange(5))
 
 
 @pytest.fixture(scope="session")

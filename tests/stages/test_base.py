@@ -5,7 +5,8 @@ from federec.cohort.draw import Devices, draw
 from federec.cohort.update import Update
 from federec.federation.round import play
 from federec.federation.state import State
-from federec.stages.base import Format, Secrets
+from federec.stages.base import Format
+from federec.stages.randomness import Simulated
 from federec.stages.registry import STAGES
 
 
@@ -64,19 +65,19 @@ def test_bytes_of_a_round_are_the_distinct_items_touched(random_split, small):
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_what_a_device_sends_does_not_depend_on_its_cohort(name, update, secrets, parts):
+def test_what_a_device_sends_does_not_depend_on_its_cohort(name, update, random, parts):
     stage = STAGES[name]()
-    together = parts(stage.device(update, secrets))
+    together = parts(stage.device(update, random))
     for device, (alone, sent) in enumerate(zip(parts(update), together, strict=True)):
-        own = Secrets(secrets.lasting[device : device + 1], secrets.round[device : device + 1])
+        own = Simulated(random.keys[device : device + 1])
         expected = stage.device(alone, own)
         assert torch.equal(sent.ids, expected.ids) and torch.equal(sent.counts, expected.counts)
         assert all(torch.equal(value, expected.values()[key]) for key, value in sent.values().items())
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_stage_adds_no_field_and_keeps_names_shapes_and_order(name, update, secrets):
-    sent = STAGES[name]().device(update, secrets)
+def test_a_stage_adds_no_field_and_keeps_names_shapes_and_order(name, update, random):
+    sent = STAGES[name]().device(update, random)
     assert sent.rows.keys() == update.rows.keys() and sent.layers.keys() == update.layers.keys()
     assert all(rows.shape == (len(sent.ids), update.rows[key].shape[1]) for key, rows in sent.rows.items())
     assert int(sent.counts.sum()) == len(sent.ids) and sent.n_items == update.n_items
@@ -86,18 +87,11 @@ def test_a_stage_adds_no_field_and_keeps_names_shapes_and_order(name, update, se
 
 
 @pytest.mark.parametrize("name", [name for name, stage in STAGES.items() if stage.on_sums])
-def test_a_stage_that_claims_to_work_on_sums_leaves_the_sum_as_it_is(name, update, secrets):
+def test_a_stage_that_claims_to_work_on_sums_leaves_the_sum_as_it_is(name, update, random):
     stage = STAGES[name]()
 
     def total(update, key):
         return torch.zeros(update.n_items, update.rows[key].shape[1]).index_add_(0, update.ids, update.rows[key])
 
-    sent = stage.device(update, secrets)
+    sent = stage.device(update, random)
     assert all(torch.equal(total(sent, key), total(update, key)) for key in update.rows)
-
-
-def test_secrets_of_a_device_are_its_own_and_new_in_every_round():
-    first, other, later = (Secrets.of(s, "run", r) for s, r in ((b"a" * 32, 1), (b"b" * 32, 1), (b"a" * 32, 2)))
-    assert torch.equal(first.lasting, later.lasting) and not torch.equal(first.round, later.round)
-    assert not torch.equal(first.lasting, other.lasting) and not torch.equal(first.round, other.round)
-    assert not torch.equal(first.lasting, Secrets.of(b"a" * 32, "another run", 1).lasting)

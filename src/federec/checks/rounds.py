@@ -22,7 +22,7 @@ from federec.federation.round import play
 from federec.federation.server import RoundReport
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
-from federec.stages.base import Secrets
+from federec.stages.randomness import Simulated
 
 SEED = 3
 TOLERANCE = 1e-4
@@ -255,8 +255,8 @@ def _made_of(method: DeviceMethod, user: int, seen: Seen, shared: Params) -> Par
 
 def _look(method: DeviceMethod, cohort: Cohort, state: State) -> Iterator[tuple[int, Seen]]:
     """All that each device of a cohort holds and sends."""
-    secrets = Secrets.simulated(SEED, cohort.round, cohort.users)
-    update, _ = Link.of(method).channel.device(update_of(method, cohort, state), secrets)
+    random = Simulated.of(SEED, cohort.round, cohort.users)
+    update, _ = Link.of(method).channel.device(update_of(method, cohort, state), random)
     samples = cohort.samples
     sender = torch.repeat_interleave(torch.arange(len(cohort)), update.counts)
     for c, user in enumerate(cohort.users.tolist()):

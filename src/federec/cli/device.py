@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Make = Callable[[Path, Key], DeviceFolder]
 
 app = typer.Typer(
-    help="A device: keep interactions in an encrypted folder, recommend offline, forget.",
+    help="A device: keep interactions in an encrypted folder, recommend offline, decide what leaves, forget.",
     no_args_is_help=True,
 )
 
@@ -134,6 +134,78 @@ def recommend(
         if not items:
             raise UserError("there is nothing left to recommend: every item is known, or the model diverged")
         items_table(items, bool(device.catalogue.titles))
+
+
+@app.command()
+def request(
+    new_key: bool = Option(False, "--new-key", help="With a new key; the old certificate is dropped."),
+    folder: Path = FOLDER,
+    key: Path | None = KEY,
+) -> None:
+    """Print what the federation's operator needs to admit this device: its public key, and a proof that it has it."""
+    with _opened(folder, key) as device:
+        if new_key:
+            device.renew()
+        typer.echo(device.identity.request().decode(), nl=False)
+
+
+@app.command()
+def admit(
+    certificate: Path = Argument(..., readable=False, help="The certificate that the operator sent back."),
+    root: Path = Option(..., readable=False, help="The federation's root certificate, ca.crt."),
+    folder: Path = FOLDER,
+    key: Path | None = KEY,
+) -> None:
+    """Keep the certificate with which this device is admitted to a federation."""
+    from federec.files import read_bytes
+
+    with _opened(folder, key) as device:
+        device.admit(read_bytes(certificate), read_bytes(root))
+        typer.echo(f"{folder}: admitted; take part with: federec federation join")
+
+
+@app.command()
+def policy(
+    method: str | None = Option(None, help="The method that it runs: a name, or path/to/mine.py:Mine."),
+    with_: list[str] | None = Option(None, "--with", help="A plug-in on the method; may be repeated."),
+    stage: list[str] | None = Option(
+        None,
+        metavar="NAME[:KEY=VALUE,...]",
+        help="What must happen to an update before it leaves, at least, such as clip:norm=1; may be repeated.",
+    ),
+    cohort: int | None = Option(None, min=2, help="Fewest certified devices in a secure sum, this one among them."),
+    rounds: int | None = Option(None, min=1, help="Rounds in which it takes part at most, over all runs."),
+    runs: int | None = Option(None, min=1, help="Runs in which it takes part at most."),
+    epsilon: float | None = Option(
+        None, help="Let updates leave under noise instead of in secure sums, until this epsilon is used up."
+    ),
+    show_server_what_i_like: bool = Option(
+        False,
+        "--show-server-what-i-like",
+        help="Let the server read this device's own updates. From them it can work out which items the user has.",
+    ),
+    reset: bool = Option(False, "--reset", help="Back to the default: only secure sums."),
+    folder: Path = FOLDER,
+    key: Path | None = KEY,
+) -> None:
+    """Show what may leave this device, or change it. Orders that ask for more are refused, whoever gives them."""
+    from federec.network.policy import Policy
+    from federec.stages.registry import parse
+
+    given = {"method": method, "cohort": cohort, "rounds": rounds, "runs": runs, "budget": epsilon}
+    changes: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    if method is not None or with_:
+        changes["plugins"] = tuple(with_ or ())
+    if stage:
+        changes["channel"] = tuple(parse(stage))
+    if show_server_what_i_like:
+        changes["clear"] = True
+    with _opened(folder, key) as device:
+        if reset or changes:
+            old = {} if reset else device.policy.model_dump()
+            device.pin(Policy.checked(**old | changes))
+        for sentence in device.policy.words(device.active):
+            typer.echo(sentence)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,11 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def private() -> None:
+    os.umask(0o077)  # whatever these commands write, other users of the machine cannot read
+
+
 COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 NETWORK = Option(
     None,
@@ -35,14 +41,17 @@ NETWORK = Option(
 )
 
 
+MESSAGE_MB = Option(64, min=1, max=2048, help="Largest message, in megabytes; a larger one is not read.")
+
+
 STAGE = Option(
     None,
     "--stage",
     metavar="NAME[:KEY=VALUE,...]",
-    help="What happens to updates before they leave a node, in order, such as clip:norm=1, gaussian:scale=0.1, decoys, "
-    "dense, quantise:bits=8, secure-sum; may be repeated. Without any, a node names the item rows that it needs: where "
-    "it hosts only one user, that tells the server which items the user has. decoys and dense do not hide it, "
-    "since unchanged rows leave as zeros; secure-sum only hides it from a server that does not try hard.",
+    help="What happens to updates before they leave a node, in order, such as clip:norm=1, gaussian:scale=0.1, "
+    "secure-sum; may be repeated. [default: secure-sum, the server only sees sums over devices] `none` lets the server "
+    "see every device's own update, and so what its user likes: devices of fewer than 100 users refuse that unless "
+    "their owners allow it.",
 )
 
 
@@ -63,22 +72,17 @@ def up(
     stage: list[str] | None = STAGE,
     aggregator: str | None = AGGREGATOR,
     network: list[str] | None = NETWORK,
-    tls: bool = Option(False, "--tls", help="Encrypt, with certificates made for it."),
-    auth: bool = Option(False, "--auth", help="Only admit devices with registered keys; needs --tls."),
     resume: Path | None = Option(None, readable=False, help="Continue the unfinished federation in this folder."),
     quiet: bool = Option(False, "--quiet", "-q", help="Print no progress; for logs."),
 ) -> None:
-    """A whole federation on this machine: a SuperLink and SuperNodes on loopback, stopped when it is over."""
+    """A whole federation on this machine: server and nodes on loopback, with TLS and keys, stopped when it is over."""
     from federec.network.catalogue import Catalogue
     from federec.network.device_folder import share_out
-    from federec.network.settings import FederationSettings
+    from federec.network.settings import FederationSettings, prepare
     from federec.reporting.tables import run_table
     from federec.runs.folder import RunFolder
-    from federec.runtimes.flower.app import prepare
     from federec.runtimes.flower.up import bring_up
 
-    if auth and not tls:
-        raise UserError("devices can only prove who they are over TLS; add --tls")
     if resume is not None:
         given_too = {name for name in context.params if context.get_parameter_source(name) is COMMANDLINE}
         if given_too - {"resume", "quiet"}:
@@ -87,7 +91,6 @@ def up(
         FederationSettings.read(path)
         if RunFolder(path).finished:
             raise UserError(f"{path}: holds a finished run already")
-        tls, auth = (path / "tls").exists(), (path / "keys").exists()
     else:
         given = {"method": method, "data": data, "protocol": protocol, "rounds": rounds, "seed": seed}
         config = _config(given, with_, set_, stage, aggregator)
@@ -96,13 +99,13 @@ def up(
         interactions = config.load()
         if devices > (users := interactions.n_users):
             raise UserError(f"--devices {devices}: '{data}' has {users:,} users, and a device hosts one or more")
-        if devices < settings.minimum:
+        if settings.minimum is not None and devices < settings.minimum:
             raise UserError(f"--devices {devices}: a round needs {settings.minimum}; add devices, or lower minimum")
         prepare(path, config.model_copy(update=interactions.origin), settings, Catalogue.of(interactions))
         share_out(path, interactions, devices)
     try:
         with progress(quiet) as show:
-            for event in bring_up(path, tls, auth):
+            for event in bring_up(path):
                 show(event)
     except KeyboardInterrupt:
         typer.echo(f"\nstopped; continue with: federec federation up --resume {shlex.quote(str(path))}", err=True)
@@ -127,33 +130,56 @@ def prepare(
     aggregator: str | None = AGGREGATOR,
     network: list[str] | None = NETWORK,
 ) -> None:
-    """Make the folder of a real federation's run; start or continue it with `flwr run OUT/app`."""
+    """Make the folder of a real federation's run; start or continue it with `federec federation serve`."""
     from federec.network.catalogue import Catalogue
     from federec.network.settings import FederationSettings
-    from federec.runtimes.flower.app import prepare as make
+    from federec.network.settings import prepare as make
 
     config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_, stage, aggregator)
     settings = FederationSettings.checked(**parse_settings(network or [], "--network"))
     make(out, config, settings, Catalogue.read(catalogue))
-    typer.echo(f"start or continue it with: flwr run {shlex.quote(str(out / 'app'))} SUPERLINK")
+    typer.echo(f"start or continue it with: federec federation serve {shlex.quote(str(out))} --certificates FOLDER")
+
+
+@app.command()
+def serve(
+    run: Path = Argument(..., readable=False, help="Folder of a federation's run, as `prepare` makes it."),
+    certificates: Path = Option(..., readable=False, help="Folder with ca.crt, server.pem and server.key."),
+    host: str = Option("0.0.0.0", help="Address to listen on."),
+    port: int = Option(8000, min=0, max=65535, help="Port to listen on: the only one."),
+    insecure: bool = Option(False, "--insecure", help="Without TLS; only where the host is loopback."),
+    message_mb: int = MESSAGE_MB,
+) -> None:
+    """Serve a federation, from where it stands to its end. Only devices whose certificate is in RUN/nodes get in."""
+    from federec.runtimes.flower.server import run as start
+
+    try:
+        start(run, host, port, certificates, insecure, message_mb)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; the same command continues it", err=True)
+        raise typer.Exit(130) from None
 
 
 @app.command()
 def join(
-    superlink: str = Argument(..., help="Where the server is, as HOST:PORT."),
+    server: str = Argument(..., help="Where the server is, as HOST:PORT."),
     folder: Path = Option(Path("device"), envvar="FEDEREC_DEVICE", readable=False, help="The device folder."),
     key: Path = Option(..., readable=False, help="Its key file."),
-    root: Path | None = Option(None, readable=False, help="The server's root certificate. [default: the system's]"),
-    auth: Path | None = Option(None, readable=False, help="The device's registered private key."),
-    insecure: bool = Option(False, "--insecure", help="Without TLS: everyone on the way can read all messages."),
+    root: Path | None = Option(None, readable=False, help="ca.crt of the federation. [default: the device's own]"),
+    insecure: bool = Option(False, "--insecure", help="Without TLS; only where the server is on this machine."),
     method: list[str] | None = Option(
         None, help="A method or plug-in of your own that this device may run: path/to/mine.py:Mine; may be repeated."
     ),
+    message_mb: int = MESSAGE_MB,
 ) -> None:
-    """Take part with a device, until stopped."""
-    from federec.runtimes.flower.up import join as take_part
+    """Take part with a device, until stopped. It runs only what is installed here, and says what it may send."""
+    from federec.runtimes.flower.node import join as take_part
 
-    raise typer.Exit(take_part(superlink, folder, key, root, auth, insecure, method or ()))
+    try:
+        take_part(server, folder, key, root, insecure, method or (), message_mb)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped", err=True)
+        raise typer.Exit(130) from None
 
 
 @app.command("add-items")
@@ -175,24 +201,82 @@ def add_items(
 
 @app.command()
 def certificates(
-    out: Path = Argument(..., readable=False, help="A new folder for them."),
+    out: Path = Argument(..., readable=False, help="Folder for the server's certificate; made if it is not there."),
     host: list[str] = Option(..., help="A name or address of the server; may be repeated."),
-    days: int = Option(365, min=1, help="How long they hold."),
+    days: int = Option(365, min=1, help="How long the server's certificate holds."),
+    root: Path | None = Option(None, readable=False, help="Folder of ca.crt and ca.key. [default: OUT]"),
 ) -> None:
-    """Make a root certificate and one for the server."""
-    from federec.runtimes.flower.certificates import certificates as make
+    """Make a root and a certificate of the server; with a root that is there, a new certificate of the server."""
+    from federec.files import make_folder, write_atomic
+    from federec.network.certificates import ROOT, ROOT_KEY, SERVER, SERVER_KEY, Authority
 
-    make(out, host, days)
-    typer.echo(f"for devices: {out / 'ca.crt'}; only for the server: {out / 'server.pem'}, {out / 'server.key'}")
+    home = root or out
+    authority = Authority.read(home) if (home / ROOT).exists() else Authority.create(home)
+    make_folder(out)
+    authority.serve(out, host, days)
+    if home != out:
+        write_atomic(out / ROOT, authority.pem)
+    typer.echo(f"for the server: {out / SERVER}, {out / SERVER_KEY}; for the server and all devices: {out / ROOT}")
+    typer.echo(f"keep {home / ROOT_KEY} offline: whoever has it can admit devices and pose as the server")
 
 
-@app.command("node-key")
-def node_key(out: Path = Argument(..., readable=False, help="A new file; the public key gets .pub behind it.")) -> None:
-    """Make a key with which a device proves who it is."""
-    from federec.runtimes.flower.certificates import node_key as make
+@app.command()
+def admit(
+    request: Path = Argument(..., readable=False, help="What `federec device request` printed on the device."),
+    root: Path = Option(..., readable=False, help="Folder of ca.crt and ca.key."),
+    out: Path = Option(..., readable=False, help="File for the certificate, NAME.crt; the device is called NAME."),
+    users: int = Option(1, min=1, max=2**32 - 1, help="How many users the device may speak for."),
+    days: int = Option(365, min=1, help="How long the certificate holds."),
+    run: Path | None = Option(None, readable=False, help="Admit it to the federation in this folder at once."),
+) -> None:
+    """Admit a device: sign its request. The certificate goes to the device, and into RUN/nodes on the server."""
+    from federec.files import make_folder, read_bytes, write_atomic
+    from federec.network.certificates import Authority
+    from federec.network.events import Events
+    from federec.network.settings import FederationSettings
+    from federec.runtimes.flower.admission import AUDIT, read_certificate
+    from federec.runtimes.flower.records import NODES
 
-    make(out)
-    typer.echo(f"stays on the device: {out}; register on the server: flwr supernode register {out}.pub SUPERLINK")
+    if out.suffix != ".crt":
+        raise UserError(f"{out}: name it NAME.crt, such as phone.crt")
+    if out.exists():
+        raise UserError(f"{out}: exists; name another file")
+    if run is not None:
+        FederationSettings.read(run)
+    authority = Authority.read(root)
+    try:
+        certificate = authority.admit(read_bytes(request), users, days)
+    except UserError as error:
+        raise UserError(f"{request}: {error}") from None
+    write_atomic(out, certificate)
+    if run is not None:
+        make_folder(run / NODES)
+        write_atomic(run / NODES / out.name, certificate)
+        signed = read_certificate(out, authority.pem)
+        Events(run / AUDIT).say("certificate", name=out.stem, device=str(signed.node), users=users, days=days)
+    typer.echo(f"device '{out.stem}' with {users} users is admitted for {days} days: {out}")
+
+
+@app.command()
+def remove(
+    run: Path = Argument(..., readable=False, help="Folder of a federation's run."),
+    node: str = Argument(..., help="The device: the name of its certificate, or its number in events.jsonl."),
+) -> None:
+    """Remove a device from a federation; its server refuses it from the next request on."""
+    from federec.errors import did_you_mean
+    from federec.network.events import Events
+    from federec.network.settings import FederationSettings
+    from federec.runtimes.flower.admission import AUDIT, node_of
+    from federec.runtimes.flower.records import NODES
+
+    FederationSettings.read(run)
+    files = {path.stem: path for path in (run / NODES).glob("*.crt")}
+    found = [path for name, path in files.items() if node in (name, node_of(path))]
+    if not found:
+        raise UserError(f"{run}: has no device '{node}'{did_you_mean(node, files) if files else ''}")
+    found[0].unlink()
+    Events(run / AUDIT).say("withdrawn", name=found[0].stem)
+    typer.echo(f"device '{found[0].stem}' is removed")
 
 
 def _config(
@@ -205,7 +289,8 @@ def _config(
     from federec.runs.config import RunConfig
     from federec.stages.registry import parse
 
-    given |= {"channel": tuple(parse(stages or ())), "aggregator": aggregator}
+    channel = None if not stages else () if stages == ["none"] else tuple(parse(stages))
+    given |= {"channel": channel, "aggregator": aggregator}
     return RunConfig.checked(**given, plugins=tuple(plugins or ()), settings=parse_settings(settings or []))
 
 
@@ -233,15 +318,28 @@ def progress(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
 def _log(event: dict[str, Any]) -> None:
     text = {
         "waiting": "round {round}: {devices} devices there, waiting for {wanted}",
-        "round": "round {round}/{rounds}  {loss}valid hr@10 {hr@10:.4f}  {seconds:.1f} s",
+        "round": "round {round}/{rounds}  {loss}{valid}{seconds:.1f} s",
         "rejected": "round {round}: device {device} refused ({reason}: {detail})",
         "missing": "round {round}: device {device} did not answer in time",
         "again": "round {round}: {answered} devices answered, {minimum} are needed; the round is played again",
+        "lost": "round {round}: came to nothing ({reason}); the next one goes on",
+        "spoiled": "round {round}: a sum over {count} devices was spoiled ({reason})",
+        "alarm": "round {round}: {reason}",
         "catalogue": "{items} items now",
-    }.get(event["event"])
+    }.get(kind := event["event"])
     if text:
         loss = "" if event.get("loss") is None else f"loss {event['loss']:.4g}  "
-        print(text.format(**event | {"loss": loss}), file=sys.stderr, flush=True)
+        more = {
+            "loss": loss,
+            "valid": f"{_valid(event)}  ".lstrip(),
+            "count": len(event["devices"]) if kind == "spoiled" else 0,
+        }
+        print(text.format(**event | more), file=sys.stderr, flush=True)
+
+
+def _valid(event: dict[str, Any]) -> str:
+    """The metric of a round, where devices told one."""
+    return "" if event.get("hr@10") is None else f"valid hr@10 {event['hr@10']:.4f}"
 
 
 class Board:
@@ -256,7 +354,8 @@ class Board:
         if kind == "asked":
             self.title = f"round {event['round']}: {event['kind']}, {event['devices']} devices asked"
         elif kind == "round":
-            self.title = "round {round} of {rounds}: valid hr@10 {hr@10:.4f}, {seconds:.1f} s".format(**event)
+            parts = filter(None, (_valid(event), f"{event['seconds']:.1f} s"))
+            self.title = f"round {event['round']} of {event['rounds']}: {', '.join(parts)}"
         elif kind == "waiting":
             self.title = "round {round}: {devices} devices there, waiting for {wanted}".format(**event)
         elif kind == "reply":

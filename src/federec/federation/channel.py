@@ -26,7 +26,8 @@ from federec.cohort.update import Update
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import Form
-from federec.stages.base import Format, Promise, Secrets, Stage
+from federec.stages.base import Format, Promise, Stage
+from federec.stages.randomness import Randomness
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,18 @@ class Channel:
     def __contains__(self, name: str) -> bool:
         return any(stage.name == name for stage in self.stages)
 
-    def device(self, update: Update, secrets: Secrets) -> tuple[Update, Tensor]:
+    def device(self, update: Update, random: Randomness) -> tuple[Update, Tensor]:
         """The devices' half: what they send, and how many rows each has fetched for it."""
         fetched = update.counts
         for stage in self.stages if update.rows or update.layers else ():
-            update = stage.device(update, secrets)
+            update = stage.device(update, random)
             fetched = torch.maximum(fetched, update.counts)
         return update, fetched
 
-    def asks(self, needed: Tensor, n_items: int, secrets: Secrets) -> Tensor:
-        """Items, ascending, whose rows one device fetches if it needs those of `needed`; empty means all."""
+    def asks(self, needed: Tensor) -> Tensor:
+        """Items, ascending, whose rows a device fetches if it needs those of `needed`; empty means all."""
         for stage in self.stages:
-            needed = stage.asks(needed, n_items, secrets)
+            needed = stage.asks(needed)
             if not len(needed):
                 break
         return needed

@@ -18,7 +18,8 @@ from federec.cohort.update import Update
 from federec.federation.channel import Channel
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
-from federec.stages.base import Format, Secrets
+from federec.stages.base import Format
+from federec.stages.randomness import Randomness, Simulated
 
 MEMORY = 32 * 2**20
 """Bytes that one cohort's tables may take: small enough to stay near a CPU's cache."""
@@ -56,17 +57,17 @@ def learn(
     deliver: Deliver,
     observe: Callable[[Cohort], None] = lambda cohort: None,
     memory: float | None = None,
-    secrets: Callable[[Tensor], Secrets] | None = None,
+    random: Randomness | None = None,
 ) -> Learned:
     """The devices learn: their private parameters change in place, their updates go through the channel and are
-    delivered. `observe` sees each cohort after it has learned, while its own rows are alive. `secrets` are the users';
-    without them they are simulated."""
+    delivered. `observe` sees each cohort after it has learned, while its own rows are alive. `random` is what stages
+    draw from; without it they draw as simulated devices."""
     learned, figures, format_ = Learned(), dict[str, list[Tensor]](), channel.format
-    own = secrets or (lambda users: Secrets.simulated(seed, round_, devices.numbered(users)))
     for cohort in cohorts(method, state, devices, users, seed, round_, memory, format_):
         method.fit(cohort)
         update = update_of(method, cohort, state)
-        sent, fetched = channel.device(update, own(cohort.users)) if channel.stages else (update, update.counts)
+        source = random or Simulated.of(seed, round_, devices.numbered(cohort.users))
+        sent, fetched = channel.device(update, source) if channel.stages else (update, update.counts)
         up, down = _bytes(method, cohort, update, sent, fetched, format_)
         learned.up_bytes, learned.down_bytes = learned.up_bytes + up, learned.down_bytes + down
         deliver(sent, cohort.users)

@@ -49,13 +49,15 @@ def settle(
     channel: Channel,
     learned: Learned,
     sum_: Sum = list,
+    least: int = 1,
 ) -> RoundReport:
-    """New shared parameters from what the devices of all processes sent."""
+    """New shared parameters from what the devices of all processes sent. A mean counts `least` devices at least: those
+    that are missing count as devices that changed nothing."""
     counts = torch.tensor([learned.up_bytes, learned.down_bytes, aggregator.devices], dtype=torch.float64)
     aggregator.total, figures, counted = sum_([aggregator.total, learned.figures, {"counts": counts}])
     up, down, devices = counted["counts"].tolist()
-    aggregator.devices = int(devices)
-    aggregator.total = channel.server(aggregator.total, aggregator.devices)
+    aggregator.total = channel.server(aggregator.total, int(devices))
+    aggregator.devices = max(int(devices), least)
     state.shared = method.server_step(state.shared, aggregator.result(), state.server)
     means = {name: float(total / number) for name, (total, number) in figures.items()}
     loss = means.pop(LOSS, None)

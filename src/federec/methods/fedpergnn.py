@@ -32,6 +32,7 @@ from federec.errors import UserError
 from federec.mathematics.attention import attend, mean, surroundings, tastes
 from federec.methods.base import DeviceMethod
 from federec.stages.noise import laplace
+from federec.stages.randomness import Simulated
 
 _LAYERS = ("gat", "from", "to")
 _REASON = "its devices take no steps on shared parameters, only a gradient"
@@ -139,8 +140,9 @@ class FedPerGNN(DeviceMethod):
 
     def noisy(self, value: Tensor, place: int, rows: Rows, key: Tensor, name: str) -> Tensor:
         """Clipped to +-delta, plus Laplace noise; that of item rows is numbered by item."""
-        whose, row = (key[rows.owner], rows.ids) if name == "items" else (key, torch.zeros_like(key))
-        noise = laplace(whose, streams.NOISE + (place << 36), row, value[0].numel())
+        device = torch.arange(len(key), device=key.device)
+        owner, row = (rows.owner, rows.ids) if name == "items" else (device, torch.zeros_like(device))
+        noise = laplace(Simulated(key), owner, streams.NOISE + (place << 36), row, value[0].numel())
         return value.clamp(-self.clip, self.clip).add_(noise.view_as(value), alpha=self.laplace)
 
     def receive(self, users: Tensor, ids: Tensor, owner: Tensor, message: Params, shared: Params) -> Params | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,14 @@ from pathlib import Path
 from federec.data.interactions import Interactions
 from federec.errors import UserError
 from federec.files import read_bytes
+
+_MOST_TEXT = 1000  # characters of a label or title
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and halves of others
+
+
+def is_text(value: object) -> bool:
+    """Whether something can be a label or title: text of a reasonable length, without control characters."""
+    return isinstance(value, str) and 0 < len(value) <= _MOST_TEXT and _CONTROL.search(value) is None
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Catalogue:
         if not isinstance(read, dict) or not isinstance(read.get("items"), list) or not read["items"]:
             raise ValueError("no list of items")
         labels, titles = tuple(read["items"]), read.get("titles", {})
-        if not isinstance(titles, dict) or not all(isinstance(t, str) for t in (*labels, *titles.values())):
+        if not isinstance(titles, dict) or not all(map(is_text, (*labels, *titles.values()))):
             raise ValueError("labels and titles must be text")
         if len(set(labels)) < len(labels):
             raise ValueError("an item is there twice")

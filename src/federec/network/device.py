@@ -1,15 +1,17 @@
 """A node's side of a federation: what it does with the server's orders, in its device folder.
 
-What is learned is kept before the reply leaves: a round is never half applied, and can be played again if the reply
-gets lost.
+What is learned and the reply itself are kept before the reply leaves: a round is never half applied, and where the
+reply gets lost, the same bytes are sent again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from federec.aggregators.sum import Sum
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices, draw
 from federec.cohort.update import Update
+from federec.data.split import Split
 from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Sampled
 from federec.evaluation.metrics import rank_metrics
@@ -28,28 +31,36 @@ from federec.federation.device import learn
 from federec.federation.scoring import score_global, score_own
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
+from federec.network.catalogue import Catalogue
 from federec.network.device_folder import DeviceFolder
+from federec.network.hiding import LEGS, Sums
+from federec.network.ledger import Answer
 from federec.network.messages import Order, OtherVersion, Reply
 from federec.network.parameters import Payload, start
+from federec.network.policy import rho
 from federec.network.settings import check_secure
+from federec.network.vector import flat
 from federec.runs.config import RunConfig
-from federec.stages.base import Secrets
 from federec.stages.dense import Dense
+from federec.stages.randomness import Real
+from federec.stages.secure_sum import SecureSum
 
 log = logging.getLogger("federec.device")
 
 _USERS = 256  # scored at a time
 _DRAWN = 32  # users whose samples are drawn at a time, to see which rows they need
+_ANY = torch.tensor([-1])  # stands for rows that are not known yet
 
 
-def answer(opened: Callable[[], AbstractContextManager[DeviceFolder]], content: bytes) -> bytes:
+def answer(opened: Callable[[], AbstractContextManager[DeviceFolder]], content: bytes, sums: Sums) -> bytes:
     """The reply to an order, carried out in the device folder that `opened` opens. What goes wrong is told here, in the
-    log; the server only hears that it did: the text of an error may hold what is private."""
+    log; the server only hears that it did: the text of an error may hold what is private. `sums` are those in which the
+    process takes part; it stays from one order to the next."""
     order = Order("query", "", 0, {}, [])  # for a failure before it is known what was asked
     try:
         order = Order.parse(content)
         with opened() as folder:
-            return Work(order, folder).reply_in_clear().pack()
+            return sums.leg(order, folder).pack() if order.kind in LEGS else Work(order, folder, sums).answer()
     except OtherVersion as other:  # the header of any reply tells the server which version this node speaks
         failed = "version"
         log.error("%s", other.told("the server", "device", "server"))
@@ -63,43 +74,85 @@ def answer(opened: Callable[[], AbstractContextManager[DeviceFolder]], content: 
 
 
 class Work:
-    """An order that is carried out on a node."""
+    """An order that is carried out on a node. Everything about it is checked before anything is kept."""
 
-    def __init__(self, order: Order, folder: DeviceFolder) -> None:
-        self.order, self.folder = order, folder
-        if order.labels:
-            folder.grow(folder.catalogue.grown(order.labels))
+    def __init__(self, order: Order, folder: DeviceFolder, sums: Sums) -> None:
+        self.order, self.folder, self.sums = order, folder, sums
         self.config = RunConfig.from_server(**order.config)
         method = self.config.build()
-        assert isinstance(method, DeviceMethod)
+        if not isinstance(method, DeviceMethod):
+            raise UserError(f"the server asks for '{method.name}', which is not a method of devices")
         self.method: DeviceMethod = method
         self.link = self.config.link(method)
-        seed = self.config.seed
-        split = folder.split(seed)
-        self.devices = Devices.of(split, protocol(self.config.protocol).close_held_out)
-        method.check(self.devices)
-        self.evaluator = Evaluator(split, seed)
-        self.users = self.devices.ptr.diff().nonzero().flatten()  # who has nothing yet cannot learn
+        self.hosted = folder.active
+        self.policy = folder.policy
+        check_secure(method, self.link)
+        self.catalogue = _grown(order, folder.catalogue)
+        _check_shared(order, method, len(self.catalogue))
 
-    def reply_in_clear(self) -> Reply:
-        """What the server reads. Whatever it asks for, not every method's update may leave a node as it is."""
-        if self.order.kind == "train":
-            check_secure(self.method, self.link)
-            if "secure-sum" in self.link.channel:
-                raise UserError("the server asks for an update in the clear, though the run has the stage 'secure-sum'")
-        return self.carry_out()
+    @property
+    def hidden(self) -> bool:
+        """Whether what is told only leaves as part of a secure sum."""
+        return "secure-sum" in self.link.channel
 
-    def carry_out(self) -> Reply:
-        """Do what was ordered."""
-        if self.order.kind == "query":
-            return self.reply(self.order.round)
-        return self.train() if self.order.kind == "train" else self.evaluate()
+    @cached_property
+    def split(self) -> Split:
+        return self.folder.split(self.config.seed, self.catalogue)
+
+    @cached_property
+    def devices(self) -> Devices:
+        devices = Devices.of(self.split, protocol(self.config.protocol).close_held_out)
+        self.method.check(devices)
+        return devices
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        return Evaluator(self.split, self.config.seed)
+
+    @cached_property
+    def users(self) -> Tensor:
+        """Those who can learn: who has nothing yet cannot."""
+        return self.devices.ptr.diff().nonzero().flatten()
+
+    def answer(self) -> bytes:
+        """Do what was ordered, once: the message as it leaves, which is kept before it does."""
+        order, ledger = self.order, self.folder.ledger
+        kind, digest = "full" if order.full else order.kind, hashlib.sha256(order.sealed).hexdigest() + order.digest
+        if (sent := ledger.answered(kind, order.run, order.round, digest)) is not None:
+            return sent
+        spent = ledger.spent
+        if order.kind == "train":  # the round that this will be
+            spent = replace(spent, rounds=spent.rounds + 1)
+        self.policy.allow(self.config, self.link.channel, order.run, order.round, self.hosted, spent)
+        if order.kind == "query":
+            return self.reply(order.round).pack()
+        reply, state = self.train() if order.kind == "train" else (self.evaluate(), None)
+        answer = Answer(order.run, order.round, digest, self.disguised(reply).pack())
+        with self.folder.change():
+            ledger.answered(kind, order.run, order.round, digest)  # another process may have answered meanwhile
+            if len(self.catalogue) > len(self.folder.catalogue):
+                self.folder.grow(self.catalogue)
+            if state is not None:
+                self.folder.commit(order.run, order.round, state, order.shared, self.config, order.sizes, order.keep)
+            ledger.keep(kind, answer, rho(self.link.channel) or 0.0)
+        return answer.content
+
+    def disguised(self, reply: Reply) -> Reply:
+        """What leaves of a reply."""
+        if not self.hidden:
+            return reply if self.policy.open(self.hosted) else replace(reply, sums={})
+        sends = self.method.sends() if self.order.kind == "train" else {}
+        most = next(stage.most for stage in self.link.channel.stages if isinstance(stage, SecureSum))
+        sealed = self.sums.masked(self.order, flat(reply, sends, len(self.catalogue), most))
+        return replace(reply, sums={}, update=Payload.nothing(), sealed=sealed)
 
     def reply(self, next_round: int, **values: Any) -> Reply:
-        """With the rows that will be needed next."""
-        wanted = self.link.channel.asks(self.needed(next_round), self.devices.n_items, self.secrets())
-        version = self.folder.catalogue.version
-        return Reply(self.order.run, self.order.round, version, len(self.users), wanted=wanted, **values)
+        """With the rows that will be needed next, and keys for the next secure sum."""
+        channel, run = self.link.channel, self.order.run
+        wanted = _ANY if not len(channel.asks(_ANY)) else channel.asks(self.needed(next_round))
+        keys = self.sums.advert(self.order, self.folder) if self.hidden else b""
+        version = self.catalogue.version
+        return Reply(run, self.order.round, version, len(self.users), wanted=wanted[wanted >= 0], advert=keys, **values)
 
     def needed(self, round_: int) -> Tensor:
         """Codes of the items that the users learn from in a round, and rank after it."""
@@ -117,15 +170,12 @@ class Work:
 
     def start(self) -> State:
         """What every device begins with; shared are the parameters that came."""
-        sizes, items = self.order.sizes, self.devices.n_items
-        if sizes != sorted(sizes) or sizes[-1] != items:
-            raise UserError(f"the server says that its catalogue grew to {sizes} items; here are {items}")
-        state = start(self.method, sizes, len(self.devices), self.config.seed)
-        state.shared = self.order.shared.shared(items)
+        state = start(self.method, self.order.sizes, len(self.devices), self.config.seed)
+        state.shared = self.order.shared.shared(self.devices.n_items)
         return state
 
-    def train(self) -> Reply:
-        """Learn, keep what is private, send the sum of the users' messages."""
+    def train(self) -> tuple[Reply, State]:
+        """Learn: the sum of the users' messages, and the state with what is private."""
         order, method = self.order, self.method
         state = self.folder.begin(order.run, order.round, self.start())
         ranks = self.evaluator.sampled()
@@ -142,26 +192,19 @@ class Work:
 
         channel, seed = self.link.channel.per_user, self.config.seed
         learned = learn(
-            method, state, self.devices, self.users, seed, order.round, channel, deliver, observe, None, self.secrets
+            method, state, self.devices, self.users, seed, order.round, channel, deliver, observe, None, Real()
         )
-        self.folder.commit(order.run, order.round, state, order.shared, self.config, order.sizes, order.keep)
         sums = {name: (float(sum_), int(count)) for name, (sum_, count) in learned.figures.items()}
-        return self.reply(order.round + 1, sums=sums | metric_sums(ranks), update=self.sent(total, touched))
-
-    def secrets(self, users: Tensor | None = None) -> Secrets:
-        """Of the node, for the stages that work on what it sends; or of these users, for those that work on theirs."""
-        numbers = None if users is None else self.devices.numbered(users)
-        return Secrets.of(self.folder.secret, self.order.run, self.order.round, numbers)
+        update = self.sent(total, touched)
+        return self.reply(order.round + 1, sums=sums | metric_sums(ranks), update=update), state
 
     def sent(self, total: Sum, touched: Tensor) -> Payload:
-        """The sum of the users' updates, as it leaves the node. Among decoys a node sends all rows that it fetched, so
-        that those it learned from do not show."""
+        """The sum of the users' updates, after the stages that work on it."""
         channel, sends = self.link.channel.per_sender, self.method.sends()
-        if "secure-sum" in channel:  # the network rounds and masks
+        if self.hidden:  # which rounds and masks whole tables, see `disguised`
             channel = Channel((*channel.stages[:-1], *(() if "dense" in channel else (Dense(),))))
         rows = {name: value for name, value in total.total.items() if sends[name].rows}
-        ids = self.order.shared.ids if "decoys" in channel else touched.nonzero().flatten()
-        ids = ids if rows else ids[:0]
+        ids = touched.nonzero().flatten() if rows else _ANY[:0]
         update = Update(
             self.devices.n_items,
             ids,
@@ -169,7 +212,7 @@ class Work:
             {name: table[ids] for name, table in rows.items()},
             {name: value[None] for name, value in total.total.items() if name not in rows},
         )
-        update, _ = channel.device(update, self.secrets())
+        update, _ = channel.device(update, Real())
         layers = {name: value[0] for name, value in update.layers.items()}
         return Payload(update.ids, update.rows, layers, channel.format.value_bits)
 
@@ -178,7 +221,9 @@ class Work:
         again from there."""
         order, method = self.order, self.method
         state = self.folder.after(order.run, order.keep, self.start())
-        rankings: list[Sampled | Full] = [self.evaluator.sampled()]
+        rankings: list[Sampled | Full] = []
+        if not order.full or not self.hidden:  # told in the round already; in two sums they would differ by one device
+            rankings.append(self.evaluator.sampled())
         if order.full:
             rankings.append(self.evaluator.full())
 
@@ -193,10 +238,40 @@ class Work:
             for users in self.evaluator.users.split(_USERS):
                 for ranks in rankings:
                     ranks.add(users, partial(score_global, method, state, users, devices=self.devices))
-        sums = {"interactions": (float(len(self.evaluator.split.data)), len(self.users))}
+        sums: dict[str, tuple[float, int]] = {}
+        if order.full:  # not in every round: it never changes, so sums that differ by one device would tell it
+            sums["interactions"] = float(len(self.evaluator.split.data)), len(self.users)
         for ranks in rankings:
             sums |= metric_sums(ranks)
         return self.reply(order.round + 1, sums=sums)
+
+
+def _grown(order: Order, known: Catalogue) -> Catalogue:
+    """The catalogue that an order is about: the device's own with the new items, and no other."""
+    grown, sizes = known.grown(order.labels), order.sizes
+    if len(grown) != len(known) + len(order.labels):
+        raise UserError("the server names items as new that are not")
+    if sizes != sorted(set(sizes)) or sizes[-1] < len(known) or (order.kind != "query" and sizes[-1] != len(grown)):
+        raise UserError(f"the server says that its catalogue grew to {sizes[-5:]} items; here are {len(grown)}")
+    return grown
+
+
+def _check_shared(order: Order, method: DeviceMethod, n_items: int) -> None:
+    """Refuse shared parameters that are not the method's, or not numbers."""
+    if order.kind == "query":
+        return
+    sent, params = order.shared, method.shared()
+    shapes = {name: ((len(sent.ids),) if param.rows else ()) + param.sized(n_items) for name, param in params.items()}
+    values = sent.rows | sent.layers
+    if {name: tuple(value.shape) for name, value in values.items()} != shapes:
+        raise UserError("the server sends other parameters than the method has")
+    if {name for name, param in params.items() if param.rows} != sent.rows.keys():
+        raise UserError("the server sends other tables than the method has")
+    ids = sent.ids
+    if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= n_items or bool((ids.diff() <= 0).any())):
+        raise UserError("the server sends rows of items that are not there")
+    if not all(value.dtype == torch.float32 and bool(value.isfinite().all()) for value in values.values()):
+        raise UserError("the server sends parameters that are not numbers")
 
 
 def _drop(update: Update, users: Tensor) -> None:

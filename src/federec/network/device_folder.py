@@ -1,8 +1,9 @@
 """A device folder: what its users did and what was learned from it, on the device's own disk.
 
-Everything is in one vault, `device.db`: the catalogue, the users, a history for each of them, the shared rows that
-reached the device and, for the newest round of a run, private parameters as they are after it and as they were before
-it, so that a round whose outcome never reached the server can be played again.
+Everything is in one vault, `device.db`: the catalogue, the users, a history for each of them, the device's identity and
+policy, the shared rows that reached it and, for the newest round of a run, private parameters as they are after it and
+as they were before it. Answers are kept as they left: a device answers once, and whoever asks the same again gets the
+same bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import secrets
 import shutil
 import time as clock
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,16 +25,19 @@ import numpy as np
 from federec.data.interactions import Interactions
 from federec.data.split import Split, hold_out
 from federec.errors import UserError, did_you_mean
-from federec.files import cannot_write, make_folder
+from federec.files import cannot_write, make_folder, write_atomic
 from federec.network.catalogue import Catalogue
 from federec.network.history import History
 from federec.network.keys import Key
+from federec.network.ledger import Ledger
 from federec.network.vault import Lock, Vault, lock_of
 
 if TYPE_CHECKING:  # torch takes a second to load, and only learning and recommending need it
     from federec.cohort.draw import Devices
     from federec.federation.state import State
+    from federec.network.certificates import Identity
     from federec.network.parameters import Payload
+    from federec.network.policy import Policy
     from federec.runs.config import RunConfig
 
 FILE = "device.db"
@@ -75,8 +80,7 @@ class DeviceFolder:
         self.users: list[str] = [label for label, _ in users]
         self.slots: list[int] = [slot for _, slot in users]
         """Each user's number in the federation's random streams."""
-        self.secret = self._vault.need("secret")
-        """Random bytes of this device, for what nobody else may predict: decoys, noise."""
+        self.ledger = Ledger(self._vault)
         self._read: list[int] = []
 
     @staticmethod
@@ -89,7 +93,7 @@ class DeviceFolder:
         path: Path, key: Key, catalogue: Catalogue, users: Sequence[str], slots: Sequence[int] | None = None
     ) -> DeviceFolder:
         """A new folder. `slots` are the users' numbers in the federation; random if not given."""
-        slots = [secrets.randbelow(2**31) for _ in users] if slots is None else slots
+        slots = [secrets.randbelow(2**63) for _ in users] if slots is None else slots
         return _create(path, key, catalogue, list(zip(users, slots, strict=True)), [History.empty()] * len(users))
 
     @staticmethod
@@ -124,6 +128,11 @@ class DeviceFolder:
             raise UserError(f"{self.path}: hosts no user '{label}'{known}")
         return self.users.index(label)
 
+    @property
+    def active(self) -> int:
+        """How many of its users have done something."""
+        return sum(len(self.history(user)) > 0 for user in range(len(self.users)))
+
     def history(self, user: int) -> History:
         """A user's interactions."""
         return History.of(self._vault.need(f"history {user}"))
@@ -152,8 +161,9 @@ class DeviceFolder:
                 self._vault.delete(name)
         self._vault.scrub()
 
-    def interactions(self) -> Interactions:
-        """All interactions; users are numbered as they are hosted, items as in the catalogue."""
+    def interactions(self, catalogue: Catalogue | None = None) -> Interactions:
+        """All interactions; users are numbered as they are hosted, items as in the catalogue, or in a newer one."""
+        catalogue = catalogue or self.catalogue
         histories = [self.history(user) for user in range(len(self.users))]
         self._read = [history.forgets for history in histories]
         items, times, ratings = (
@@ -166,15 +176,15 @@ class DeviceFolder:
             users=np.repeat(np.arange(len(histories)), [len(history) for history in histories]).astype(np.int32),
             items=items,
             user_ids=np.array(self.users, object),
-            item_ids=np.array(self.catalogue.labels, object),
+            item_ids=np.array(catalogue.labels, object),
             times=np.where(timed, times, -np.inf) if timed.any() else None,  # what has no time is older than the rest
             ratings=None if np.isnan(ratings).any() else ratings,
-            titles=self.catalogue.titles,
+            titles=catalogue.titles,
         )
 
-    def split(self, seed: int) -> Split:
+    def split(self, seed: int, catalogue: Catalogue | None = None) -> Split:
         """What the users train on and what is held out, as in a local run with the same seed."""
-        return hold_out(self.interactions(), seed, np.array(self.slots, np.int64))
+        return hold_out(self.interactions(catalogue), seed, np.array(self.slots, np.int64))
 
     def devices(self, seed: int, close_held_out: bool = False) -> Devices:
         """The hosted users as a cohort sees them, numbered 0..C-1."""
@@ -183,13 +193,57 @@ class DeviceFolder:
         return Devices.of(self.split(seed), close_held_out)
 
     def grow(self, catalogue: Catalogue) -> None:
-        """Take a newer catalogue from the server."""
+        """Take a newer catalogue from the server, within a change."""
         if not catalogue.extends(self.catalogue):
             old, new = self.catalogue.version, catalogue.version
             raise UserError(f"{self.path}: catalogue {new} renumbers items of {old}; a catalogue may only grow")
-        with self._vault.change():
-            self._vault.put("catalogue", catalogue.text().encode())
+        self._vault.put("catalogue", catalogue.text().encode())
         self.catalogue = catalogue
+
+    # What it is to others, and what it does for them
+
+    @property
+    def identity(self) -> Identity:
+        """The key by which the server and other devices know this one, and its certificate."""
+        from federec.network.certificates import Identity
+
+        return Identity.parse(self._vault.need("identity"), self._vault.get("certificate") or b"")
+
+    @property
+    def root(self) -> bytes:
+        """The federation's root certificate (PEM); empty before the device was admitted."""
+        return self._vault.get("root") or b""
+
+    def admit(self, certificate: bytes, root: bytes) -> None:
+        """Keep the certificate (PEM or DER) with which the root (PEM) admits this device."""
+        identity = self.identity.admitted(certificate, root)
+        with self._vault.change():
+            self._vault.put("certificate", identity.certificate)
+            self._vault.put("root", root)
+
+    def renew(self) -> None:
+        """Take a new key; it has to be admitted anew."""
+        from federec.network.certificates import Identity
+
+        with self._vault.change():
+            self._vault.put("identity", Identity.new().secret())
+            self._vault.delete("certificate")
+
+    @property
+    def policy(self) -> Policy:
+        """What may leave."""
+        from federec.network.policy import Policy
+
+        return Policy.checked(**json.loads(self._vault.need("policy")))
+
+    def pin(self, policy: Policy) -> None:
+        """Decide what may leave from now on."""
+        with self._vault.change():
+            self._vault.put("policy", policy.model_dump_json().encode())
+
+    def change(self) -> AbstractContextManager[None]:
+        """Everything kept within is kept, or nothing of it."""
+        return self._vault.change()
 
     # What was learned
 
@@ -233,29 +287,28 @@ class DeviceFolder:
         sizes: Sequence[int] = (),
         keep: int = 0,
     ) -> None:
-        """Keep the outcome of the round begun last: all of it or, where this is interrupted, nothing. What another run
-        learned goes. A user who has erased something since the interactions were read starts anew. What was kept after
-        round `keep` stays. `sizes` are those of the catalogue in this run, if it has grown."""
+        """Keep the outcome of the round begun last, within a change. What another run learned goes. A user who has
+        erased something since the interactions were read starts anew. What was kept after round `keep` stays. `sizes`
+        are those of the catalogue in this run, if it has grown."""
         from safetensors.torch import save as save_tensors
 
         from federec.network.parameters import take
 
-        with self._vault.change():
-            head, before = self.head, 0
-            if head is not None and head.run == run:
-                before, seen = head.newest(round_), self.seen().merged(seen)
-                keep = self._kept(keep)
-            stays = {before, keep} if before else set()
-            for name in self._vault.names("state "):
-                if int(name.split()[2]) not in stays:
-                    self._vault.delete(name)
-            for user, (forgets, then) in enumerate(zip(self._forgets(), self._read, strict=True)):
-                if forgets == then:
-                    self._vault.put(f"state {user} {round_}", take(state, user))
-            self._vault.put("seen", save_tensors(seen.tensors()))
-            sizes = list(sizes) or [len(self.catalogue)]
-            newest = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"), sizes)
-            self._vault.put("head", json.dumps(asdict(newest)).encode())
+        head, before = self.head, 0
+        if head is not None and head.run == run:
+            before, seen = head.newest(round_), self.seen().merged(seen)
+            keep = self._kept(keep)
+        stays = {before, keep} if before else set()
+        for name in self._vault.names("state "):
+            if int(name.split()[2]) not in stays:
+                self._vault.delete(name)
+        for user, (forgets, then) in enumerate(zip(self._forgets(), self._read, strict=True)):
+            if forgets == then:
+                self._vault.put(f"state {user} {round_}", take(state, user))
+        self._vault.put("seen", save_tensors(seen.tensors()))
+        sizes = list(sizes) or [len(self.catalogue)]
+        newest = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"), sizes)
+        self._vault.put("head", json.dumps(asdict(newest)).encode())
 
     def _kept(self, round_: int) -> int:
         """The newest round up to this one whose end is kept; 0 means that none is."""
@@ -276,12 +329,26 @@ class DeviceFolder:
 
 
 def share_out(path: Path, data: Interactions, count: int) -> None:
-    """Device folders that share a data set's users, and their keys: `devices/device-0`, `secrets/device-0`, ..."""
-    make_folder(path / "devices")
+    """Device folders for the federation prepared in a folder, which share a data set's users: `devices/device-0`, its
+    key `secrets/device-0`, its certificate `nodes/device-0.crt`, ... They are admitted by a new root in `tls`, and
+    their policy is what the run needs."""
+    from federec.network.certificates import Authority
+    from federec.network.policy import Policy, smallest_cohort
+    from federec.runs.folder import RunFolder
+
+    policy = Policy.of(RunFolder(path).config(), smallest_cohort(count))
+    authority = Authority.create(path / "tls")
+    for part in ("devices", "secrets", "nodes"):
+        make_folder(path / part)
+        (path / part).chmod(0o700)
     for number in range(count):
-        key = Key.new_file(path / "secrets" / f"device-{number}")
-        users = range(number, data.n_users, count)
-        DeviceFolder.share(path / "devices" / f"device-{number}", key, data, users).close()
+        name, users = f"device-{number}", range(number, data.n_users, count)
+        folder = DeviceFolder.share(path / "devices" / name, Key.new_file(path / "secrets" / name), data, users)
+        certificate = authority.admit(folder.identity.request(), len(users))
+        write_atomic(path / "nodes" / f"{name}.crt", certificate)
+        folder.admit(certificate, authority.pem)
+        folder.pin(policy)
+        folder.close()
 
 
 def shares(path: Path) -> list[tuple[Path, Path]]:
@@ -319,6 +386,8 @@ def _create(
     path: Path, key: Key, catalogue: Catalogue, users: list[tuple[str, int]], histories: list[History]
 ) -> DeviceFolder:
     """Made beside its path, and moved there when it is complete."""
+    from federec.network.certificates import Identity
+
     check_free(path)
     if len(dict(users)) < len(users) or len({slot for _, slot in users}) < len(users):
         raise UserError(f"{path}: a user is given twice")
@@ -329,7 +398,8 @@ def _create(
         vault = Vault.create(part / FILE, key)
         with vault.change():
             vault.put("catalogue", catalogue.text().encode())
-            vault.put("secret", secrets.token_bytes(32))
+            vault.put("identity", Identity.new().secret())
+            vault.put("policy", b"{}")
             vault.put("users", json.dumps(users).encode())
             for user, history in enumerate(histories):
                 vault.put(f"history {user}", history.dump())

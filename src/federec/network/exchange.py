@@ -13,8 +13,9 @@ from federec.network.messages import Order, OtherVersion, Reply, parts
 from federec.network.settings import FederationSettings
 from federec.network.transport import Delivery, Transport
 
-REST = 2
-"""Rounds for which a node that failed, or answered late, is skipped."""
+REST, MOST_REST = 2, 64
+"""Rounds for which a node that failed, or answered late, is skipped: twice as many each time, up to the second."""
+_FIRST = 3  # times the usual grace, for nodes that nobody waits for: they may just be starting
 
 Fault = Callable[[int, Order, Reply, Mapping[int, Reply]], Rejection | None]
 """What is wrong with a node's reply to an order, given the replies that were taken in before it."""
@@ -30,6 +31,8 @@ class Exchange:
         self.transport, self.path, self.settings, self.events = transport, path, settings, events
         self.resting: dict[int, int] = {}
         """Node -> the round from which it is asked again."""
+        self.skipped: dict[int, int] = {}
+        """Node -> for how many rounds it was skipped last."""
         self.late: dict[str, tuple[int, int]] = {}
         """Tickets of messages whose time is over -> round, node."""
         self.bytes = {"up": 0, "down": 0}
@@ -44,8 +47,10 @@ class Exchange:
         """A node that went away and comes back is asked at once."""
         self.resting = {node: round_ for node, round_ in self.resting.items() if node in there}
 
-    def ask(self, orders: Mapping[int, Order], fault: Fault) -> dict[int, Reply]:
-        """Send orders, all of one kind; the replies that come by the deadline and have no fault."""
+    def ask(self, orders: Mapping[int, Order], fault: Fault, enough: int = 1) -> dict[int, Reply]:
+        """Send orders, all of one kind; the replies that come in time and have no fault. Time is over at the deadline;
+        or, where `enough` have replied and two thirds have answered in some way, when the rest had as long again. Where
+        nobody is needed, it is over soon."""
         if not orders:
             return {}
         order = next(iter(orders.values()))
@@ -55,7 +60,8 @@ class Exchange:
             self.count("down", len(content))
         pending = self.transport.send(messages, kind, round_, self.settings.deadline)
         self.events.say("asked", kind=kind, round=round_, devices=len(pending))
-        deadline = time.monotonic() + self.settings.deadline
+        began, closing = time.monotonic(), False
+        deadline = began + self.settings.deadline
         replies: dict[int, Reply] = {}
         while pending and time.monotonic() < deadline:
             for delivery in self.transport.collect([*pending, *self.late]):
@@ -75,6 +81,10 @@ class Exchange:
                 elif isinstance(reply, Reply):
                     replies[node] = reply
                     self.events.say("reply", kind=kind, round=round_, device=str(node), users=reply.devices)
+            if not closing and len(replies) >= enough and (not enough or 3 * len(pending) <= len(orders)):
+                took, closing = time.monotonic() - began, True
+                grace = self.settings.grace if enough else _FIRST * self.settings.grace
+                deadline = min(deadline, began + took + max(grace, took))
             if pending:
                 time.sleep(self.poll)
         for ticket, node in pending.items():
@@ -84,15 +94,21 @@ class Exchange:
 
     def missed(self, node: int, kind: str, round_: int) -> None:
         """Count and log that a reply did not come."""
-        self.resting[node] = round_ + 1 + REST
+        self.rest(node, round_)
         self.events.add("federec_missing_total")
         self.events.say("missing", kind=kind, round=round_, device=str(node))
 
     def refuse(self, node: int, round_: int, why: Rejection) -> None:
         """Count and log."""
-        self.resting[node] = round_ + 1 + REST
+        self.rest(node, round_)
         self.events.add("federec_rejects_total", reason=why.reason)
         self.events.say("rejected", round=round_, device=str(node), reason=why.reason, detail=why.detail)
+
+    def rest(self, node: int, round_: int) -> None:
+        """Skip a node for a while; twice as long as the last time, unless it was good in a whole round since then."""
+        was_good = round_ > self.resting.get(node, 0)
+        self.skipped[node] = REST if was_good else min(MOST_REST, 2 * self.skipped[node])
+        self.resting[node] = round_ + 1 + self.skipped[node]
 
     def count(self, way: str, size: int) -> None:
         """Add up bytes."""
@@ -130,4 +146,6 @@ def read(node: int, delivery: Delivery) -> Reply | Rejection:
         return Rejection("version", other.told(f"device {node}", "server", "device"))
     except ValueError as error:
         return Rejection("malformed", str(error))
-    return Rejection("failed", "the device could not do it; its own log says why") if reply.failed else reply
+    if reply.failed:
+        return Rejection("failed", "the device could not or would not do it; its own log says why")
+    return reply

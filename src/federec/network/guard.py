@@ -98,6 +98,10 @@ def _tensor_faults(tensors: Mapping[Any, Any], devices: int, expected: Expected)
         shapes |= {"ids": (count,)} | {f"rows:{name}": (count, *shape) for name, shape in expected.rows.items()}
     if missing := sorted(shapes.keys() - tensors.keys()):
         yield Rejection("malformed", f"'{missing[0]}' is missing")
+    if more := sorted(map(str, tensors.keys() - shapes.keys() - {"ids"})):
+        yield Rejection("malformed", f"'{more[0]}' was not asked for"[:200])
+    if not expected.rows and len(tensors.get("ids", ())):
+        yield Rejection("malformed", "it names rows, which were not asked for")
     values = {name: tensors[name] for name in shapes}
     if not all(isinstance(value, Tensor) for value in values.values()):
         yield Rejection("malformed", "what should be tensors is not")

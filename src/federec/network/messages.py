@@ -11,9 +11,13 @@ message raises `PROTOCOL`.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import re
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
@@ -21,15 +25,21 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from federec.cohort.layers import Params
+from federec.network.catalogue import is_text
 from federec.network.parameters import Payload
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version that this package speaks."""
 MAGIC = b"federec\0"
 HEADER = struct.Struct("<8sHI")
 
-Kind = Literal["query", "train", "evaluate"]
-_WANTED = "wanted"
+Kind = Literal["query", "train", "evaluate", "share", "agree", "unmask"]
+MOST_BYTES = 512 * 2**20
+"""Longer messages are not read."""
+_MOST_METADATA = 64 * 2**10  # bytes of a reply's JSON
+_MOST_SUMS, _MOST_NAME = 500, 100  # figures in a reply, and characters of their names
+_WANTED, _ADVERT, _SEALED = "wanted", "advert", "sealed"
+_VERSION = re.compile(r"[0-9]{1,9}-[0-9a-f]{12}")  # of a catalogue
 
 
 class OtherVersion(ValueError):
@@ -50,7 +60,8 @@ class Order:
     """What a node needs to know to take part in a round, or to evaluate one."""
 
     kind: Kind
-    """`query`: say what you need in the round; `train`: play it; `evaluate`: rank after it."""
+    """`query`: say what you need in the round; `train`: play it; `evaluate`: rank after it. `share`, `agree`, `unmask`:
+    a leg of a secure sum."""
     run: str
     """Which run. A server that continues it after a crash uses the same name."""
     round: int
@@ -64,21 +75,38 @@ class Order:
     """The best round so far can be recomputed from the state after this one: keep it."""
     full: bool = False
     """Rank against all items, too."""
+    next: str = ""
+    """Name of the secure sum that may follow, for which the reply brings keys; empty: none."""
     shared: Payload = field(default_factory=Payload.nothing)
     """The shared parameters."""
+    sealed: bytes = b""
+    """What belongs to a secure sum, see `secure_sum`."""
 
     def pack(self) -> bytes:
-        return _pack(self, self.shared.packed())
+        return _pack(self, self.shared.packed() | {_SEALED: _bytes(self.sealed)})
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that is asked for, but not of how replies are summed: equal for nodes that are asked the same."""
+        asked = [self.kind, self.run, self.round, self.config, self.sizes, self.keep, self.full]
+        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
+        for name, value in sorted(self.shared.packed().items()):
+            digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+            digest.update(value.contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     @staticmethod
     def parse(content: bytes) -> Order:
         """A ValueError for everything that is not an order; an OtherVersion for an order of another version."""
         metadata, tensors = _unpack(content)
-        order = Order(**_typed(metadata, _ORDER), shared=_payload(tensors))
-        if order.kind not in get_args(Kind) or not all(type(size) is int and size >= 0 for size in order.sizes):
-            raise ValueError("not an order (kind or sizes)")
-        if not order.sizes or not all(type(label) is str for label in order.labels):
-            raise ValueError("not an order (sizes or labels)")
+        sealed = _taken(tensors, _SEALED)
+        order = Order(**_typed(metadata, _ORDER), shared=_payload(tensors), sealed=sealed)
+        if order.kind not in get_args(Kind) or order.round < 0 or order.keep < 0:
+            raise ValueError("not an order (kind or round)")
+        if not order.sizes or not all(type(size) is int and 0 <= size < 2**31 for size in order.sizes):
+            raise ValueError("not an order (sizes)")
+        if not all(is_text(label) for label in order.labels):
+            raise ValueError("not an order (labels)")
         return order
 
 
@@ -99,30 +127,43 @@ class Reply:
     update: Payload = field(default_factory=Payload.nothing)
     """The sum of the users' messages."""
     wanted: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
-    """Codes of the rows that the node will need in the next round; empty means all."""
+    """Codes of the rows that the node will need in the next round, ascending; empty means all."""
+    advert: bytes = b""
+    """Keys for its next secure sum."""
+    sealed: bytes = b""
+    """What belongs to a secure sum, see `secure_sum`."""
 
     def pack(self) -> bytes:
-        return _pack(self, self.update.packed() | {_WANTED: self.wanted.int()})
+        more = {_WANTED: self.wanted.int(), _ADVERT: _bytes(self.advert), _SEALED: _bytes(self.sealed)}
+        return _pack(self, self.update.packed() | more)
 
     @staticmethod
     def parse(content: bytes) -> Reply:
         """A ValueError for everything that is not a reply; an OtherVersion for a reply of another version. The values
         of its update may still be anything."""
-        metadata, tensors = _unpack(content)
+        metadata, tensors = _unpack(content, _MOST_METADATA)
+        advert, sealed = _taken(tensors, _ADVERT), _taken(tensors, _SEALED)
         wanted = tensors.pop(_WANTED, None)
-        if wanted is None or wanted.dtype != torch.int32 or wanted.dim() != 1:
+        if wanted is None or wanted.dtype != torch.int32 or wanted.dim() != 1 or bool((wanted.diff() <= 0).any()):
             raise ValueError("not a reply (no list of wanted rows)")
-        reply = Reply(**_typed(metadata, _REPLY), update=_payload(tensors), wanted=wanted.long())
-        return replace(reply, sums={name: _pair(pair) for name, pair in reply.sums.items()})
+        values = _typed(metadata, _REPLY)
+        if not 0 <= values["devices"] < 2**31 or (values["catalogue"] and not _VERSION.fullmatch(values["catalogue"])):
+            raise ValueError("not a reply (number of users, or version of the catalogue)")
+        if len(values["sums"]) > _MOST_SUMS or any(len(name) > _MOST_NAME for name in values["sums"]):
+            raise ValueError("not a reply (sums)")
+        values |= {"sums": {name: _pair(pair) for name, pair in values["sums"].items()}}
+        return Reply(**values, update=_payload(tensors), wanted=wanted.long(), advert=advert, sealed=sealed)
 
 
 _ORDER = {"kind": str, "run": str, "round": int, "config": dict}
-_ORDER |= {"sizes": list, "labels": list, "keep": int, "full": bool}
+_ORDER |= {"sizes": list, "labels": list, "keep": int, "full": bool, "next": str}
 _REPLY = {"run": str, "round": int, "catalogue": str, "devices": int, "sums": dict, "failed": str}
 
 
 def parts(content: bytes) -> tuple[bytes, bytes]:
     """The JSON and the safetensors of a message of this version, unread."""
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"a message of {len(content):,} bytes, which is too long")
     if len(content) < HEADER.size:
         raise ValueError("not a message of a federation: it is shorter than a header")
     magic, version, length = HEADER.unpack_from(content)
@@ -137,17 +178,47 @@ def parts(content: bytes) -> tuple[bytes, bytes]:
 
 
 def _pack(message: Order | Reply, tensors: Params) -> bytes:
-    metadata = {name: value for name, value in vars(message).items() if not isinstance(value, Tensor | Payload)}
+    metadata = {name: value for name, value in vars(message).items() if not isinstance(value, Tensor | Payload | bytes)}
     text = json.dumps(metadata).encode()
     return b"".join((HEADER.pack(MAGIC, PROTOCOL, len(text)), text, save(tensors)))
 
 
-def _unpack(content: bytes) -> tuple[object, Params]:
+def _unpack(content: bytes, most: int = MOST_BYTES) -> tuple[object, Params]:
     text, tensors = parts(content)
+    if len(text) > most:
+        raise ValueError(f"a message with {len(text):,} bytes of metadata, which is too long")
     try:
-        return json.loads(text), load(tensors)
-    except Exception as error:  # deep JSON, huge numbers, unknown types: libraries raise many kinds
+        return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant), load(tensors)
+    except Exception as error:  # deep JSON, unknown types: libraries raise many kinds
         raise ValueError(f"a message that cannot be read ({type(error).__name__})") from None
+
+
+def _int(text: str) -> int:
+    if len(text) > 19:
+        raise ValueError("a number that is too long")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError("a number that is too large")
+    return value
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
+
+
+def _bytes(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.zeros(0, dtype=torch.uint8)
+
+
+def _taken(tensors: Params, name: str) -> bytes:
+    """Bytes that travel as a tensor, taken out."""
+    value = tensors.pop(name, None)
+    if value is None or value.dtype != torch.uint8 or value.dim() != 1:
+        raise ValueError(f"a message without '{name}'")
+    return value.numpy().tobytes()
 
 
 def _typed(metadata: object, types: dict[str, type]) -> dict[str, Any]:

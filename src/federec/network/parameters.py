@@ -104,6 +104,9 @@ class Payload:
     def unpacked(tensors: Params) -> Payload:
         """From what was `packed`. Its values may still be anything; a ValueError or RuntimeError where it cannot be
         read."""
+        for name in tensors:
+            if not name.startswith(("rows:", "layers:", _EXPONENTS)) and name != "ids":
+                raise ValueError("tensors of another kind")
         flat = {name: value for name, value in tensors.items() if not name.startswith(_EXPONENTS)}
         for name, exponents in tensors.items():
             of = name.removeprefix(_EXPONENTS)

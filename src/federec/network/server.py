@@ -8,10 +8,11 @@ user's device or a hub of many.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -27,15 +28,20 @@ from federec.federation.device import Learned
 from federec.federation.round import select
 from federec.federation.server import settle
 from federec.federation.state import State
+from federec.files import read_bytes
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
+from federec.network.certificates import ROOT
 from federec.network.events import Events
 from federec.network.exchange import Exchange
 from federec.network.guard import Expected, Rejection, check
 from federec.network.messages import Kind, Order, Reply
 from federec.network.parameters import Payload
 from federec.network.settings import CATALOGUE, EVENTS, FederationSettings, check_method
+from federec.network.summing import summed
+from federec.network.suspicion import Norms, Suspects
 from federec.network.transport import Transport
+from federec.network.vector import length, spoiled, unflat
 from federec.reporting.report import html_report
 from federec.runs.best import Best
 from federec.runs.config import RunConfig
@@ -44,23 +50,27 @@ from federec.runs.loop import EngineChoice, Played, Review, outcome, play_rounds
 from federec.stages.secure_sum import SecureSum
 
 TRIES = 3
-"""How often a round is played before the server gives up."""
+"""How often a round is played before the server gives up, and how many rounds in a row may be lost."""
+SPOILED = 12
+"""How many rounds in a row may be lost because somebody spoils the sum, who has to be found first."""
 _ALL = torch.zeros(0, dtype=torch.int64)
+_NO_METRICS: dict[str, Metrics] = {"sampled": {}}
 _ENGINE = EngineChoice("torch", "the devices of a federation learn in torch")
 
 
-def serve(transport: Transport, path: Path) -> None:
-    """Serve the federation of a folder, from where it stands to its result. What the server does is in its events."""
+def serve(transport: Transport, path: Path, root: bytes = b"") -> None:
+    """Serve the federation of a folder, from where it stands to its result. What the server does is in its events.
+    `root` is the certificate of the federation's root (PEM); that of the folder if not given."""
     events = Events(path / EVENTS)
     try:
-        _serve(transport, path, events)
+        _serve(transport, path, events, root or own_root(path))
     except BaseException as error:
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         events.say("failed", error=f"{kind}{error}")
         raise
 
 
-def _serve(transport: Transport, path: Path, events: Events) -> None:
+def _serve(transport: Transport, path: Path, events: Events, root: bytes) -> None:
     folder, settings = RunFolder(path), FederationSettings.read(path)
     with (path / EVENTS).open("a") as lock:  # the one file that is never replaced by another
         try:
@@ -70,7 +80,7 @@ def _serve(transport: Transport, path: Path, events: Events) -> None:
         config, point = folder.config(), folder.checkpoint()
         history = folder.lines(point.round if point else 0)
         folder.sweep(history, point)
-        server = Server(transport, path, config, settings, events)
+        server = Server(transport, path, config, settings, events, root)
         if point is not None:
             server.state, server.best = point.state, point.best
         port = None if settings.metrics_port is None else events.serve(settings.metrics_host, settings.metrics_port)
@@ -83,7 +93,7 @@ def _serve(transport: Transport, path: Path, events: Events) -> None:
             events.set("federec_round_seconds", seconds)
             for name, value in line["valid"].items():
                 events.set("federec_metric", value, metric=name)
-            shown = {"loss": line["loss"], "hr@10": line["valid"]["hr@10"], "seconds": round(seconds, 3)}
+            shown = {"loss": line["loss"], "hr@10": line["valid"].get("hr@10"), "seconds": round(seconds, 3)}
             events.say("round", round=line["round"], rounds=rounds, **shown)
 
         point = play_rounds(config, settings.run, server, folder, point, history, on_round)
@@ -97,6 +107,12 @@ def _serve(transport: Transport, path: Path, events: Events) -> None:
         events.say("finished", rounds=len(history))
 
 
+def own_root(path: Path) -> bytes:
+    """The root certificate in a federation's folder; nothing where it has none."""
+    file = path / "tls" / ROOT
+    return read_bytes(file) if file.exists() else b""
+
+
 @dataclass(frozen=True)
 class Node:
     """What the server knows of a node."""
@@ -107,26 +123,47 @@ class Node:
     """Version of its catalogue."""
     wanted: Tensor
     """Codes of the rows that it needs next; empty means all."""
+    advert: bytes = b""
+    """Keys for a secure sum."""
+    sum: str = ""
+    """The name of that sum."""
+
+
+class Lost(Exception):
+    """A round that came to nothing: too few nodes were left, or what came of it cannot be used."""
 
 
 class Server:
     """Trains on nodes that are reached through a transport."""
 
     def __init__(
-        self, transport: Transport, path: Path, config: RunConfig, settings: FederationSettings, events: Events
+        self,
+        transport: Transport,
+        path: Path,
+        config: RunConfig,
+        settings: FederationSettings,
+        events: Events,
+        root: bytes,
     ) -> None:
         self.exchange = Exchange(transport, path, settings, events)
         self.transport, self.path, self.config, self.settings, self.events = transport, path, config, settings, events
         self.method, self.link = check_method(config, settings)
-        if "secure-sum" in self.link.channel and transport.secure_sum is None:
-            raise UserError(
-                f"{path}: 'secure-sum' needs a network with secure aggregation, such as Flower; this has none"
-            )
+        self.hides = "secure-sum" in self.link.channel
+        if self.hides and not root:
+            raise UserError(f"{path}: a secure sum needs the certificate of the federation's root; see {ROOT}")
+        self.root = root
+        self.minimum = settings.minimum or 1
         self.catalogue = Catalogue.read(path / CATALOGUE)
         self.state = State.start(self.method, settings.sizes[0], 0, config.seed)
         self.best = Best()
         self.choose = protocol(config.protocol).choose
         self.nodes: dict[int, Node] = {}
+        self.norms = Norms()
+        self.suspects = Suspects(self.minimum)
+        self.round = 0
+        """That was played last."""
+        self.lost, self.lowest, self.spoiled = 0, math.inf, ""
+        """Rounds in a row that came to nothing; the lowest loss so far; what is wrong with the last sum."""
         self.data: dict[str, str | int] = {}
         """What nodes told of their data, for the result."""
 
@@ -134,48 +171,96 @@ class Server:
 
     def play(self, round_: int) -> Played:
         began, before = time.perf_counter(), dict(self.exchange.bytes)
+        self.round = round_
         self.events.set("federec_round", round_)
         self.grow()
+        start = self.state.copy()
+        try:
+            played, nodes = self.learned(round_, start, began)
+        except Lost as lost:
+            self.state, self.lost = start.copy(), self.lost + 1
+            self.best = self.best.considered(round_, None, round_ - 1)
+            self.events.say("lost", round=round_, reason=str(lost))
+            findable = self.spoiled and len(self.nodes) > self.minimum  # by sums without it
+            if self.lost >= (SPOILED if findable else TRIES):
+                raise UserError(f"round {round_}: {lost}, {self.lost} rounds in a row; mend it and continue") from None
+            return Played(start, _NO_METRICS, _NO_METRICS, seconds={"train": time.perf_counter() - began})
+        self.lost = 0
+        up, down = ((self.exchange.bytes[way] - before[way]) / nodes for way in ("up", "down"))
+        return replace(played, up_bytes=up, down_bytes=down)
+
+    def learned(self, round_: int, start: State, began: float) -> tuple[Played, int]:
+        """A round with enough nodes, and how many took part."""
         replies, nodes, asked = self.train(round_)
         users = sum(reply.devices for reply in replies)
-        start = self.state.copy() if self.method.view == "own" else None
+        own = self.method.view == "own"
         aggregator = self.link.aggregator(len(self.catalogue))
         learned = take_in(replies, aggregator)
-        report = settle(self.method, self.state, aggregator, self.link.channel, learned)
+        counted = self.settings.counted
+        report = settle(self.method, self.state, aggregator, self.link.channel, learned, least=counted)
+        self.watch(round_, start, report.loss)
         now = time.perf_counter()
-        if start is None:
-            orders = {node: self.order("evaluate", round_, self.nodes[node], round_) for node in asked}
+        if not own:
+            following = sum_name("train", round_ + 1)
+            orders = {
+                node: self.order("evaluate", round_, self.nodes[node], round_, next_=following)
+                for node in self.keyed(asked, round_, sum_name("evaluate", round_))
+            }
             replies, _ = self.ask(orders)
         valid, test = ({"sampled": mean_metrics(replies, f"{part} sampled")} for part in ("valid", "test"))
-        value, after = valid["sampled"][self.choose], round_ if start is None else round_ - 1
+        value, after = valid["sampled"].get(self.choose), round_ - 1 if own else round_
         self.best = self.best.considered(round_, value, after)  # as the run loop does, for what nodes must keep
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
-        up, down = ((self.exchange.bytes[way] - before[way]) / nodes for way in ("up", "down"))
-        return Played(start or self.state, valid, test, report.loss, up, down, seconds, report.notes, users / nodes)
+        model = start if own else self.state
+        played = Played(model, valid, test, report.loss, None, None, seconds, report.notes, users / nodes)
+        return played, nodes
 
     def train(self, round_: int) -> tuple[list[Reply], int, list[int]]:
         """The updates of enough nodes, of how many, and which nodes were asked for them."""
         for again in range(TRIES):
-            chosen = self.chosen(self.gather(round_, everyone=again > 0), round_)
-            orders = {node: self.order("train", round_, self.nodes[node], self.best.after) for node in chosen}
+            sum_ = sum_name("train", round_)
+            chosen = self.keyed(self.chosen(self.gather(round_, sum_, everyone=again > 0), round_), round_, sum_)
+            following = sum_name("train", round_ + 1) if self.method.view == "own" else sum_name("evaluate", round_)
+            orders = {
+                node: self.order("train", round_, self.nodes[node], self.best.after, next_=following) for node in chosen
+            }
             replies, answered = self.ask(orders)
             self.events.add("federec_updates_total", answered)
-            if answered >= self.settings.minimum:
+            if answered >= self.minimum:
                 return replies, answered, chosen
-            self.events.say("again", round=round_, answered=answered, minimum=self.settings.minimum)
-        least = self.settings.minimum
+            if self.hides:  # a device answers once: another sum of the same round could differ by one device
+                raise Lost(self.spoiled or f"{answered} devices answered, {self.minimum} are needed")
+            self.events.say("again", round=round_, answered=answered, minimum=self.minimum)
         raise UserError(
-            f"round {round_}: fewer than {least} devices answered, {TRIES} times; continue when they are there"
+            f"round {round_}: fewer than {self.minimum} devices answered, {TRIES} times; continue when they are there"
         )
 
+    def watch(self, round_: int, before: State, loss: float | None) -> None:
+        """Raise an alarm where learning diverges; what is no number is never kept."""
+        now, then = self.state.shared, before.shared
+        if not all(bool(value.isfinite().all()) for value in now.values()):
+            raise Lost("the new shared parameters are not numbers")
+        size, was = (math.sqrt(sum(float(v.double().square().sum()) for v in each.values())) for each in (now, then))
+        if size > 10 * was > 0:
+            self.events.say("alarm", round=round_, reason=f"shared parameters grew from norm {was:.4g} to {size:.4g}")
+        if loss is not None:
+            if loss > 2 * self.lowest:
+                self.events.say("alarm", round=round_, reason=f"the loss is {loss:.4g}; it was {self.lowest:.4g}")
+            self.lowest = min(self.lowest, loss)
+
     def review(self, model: State, round_: int) -> Review:
-        """The best round: all nodes that are there rank against all items."""
+        """The best round: all nodes that are there rank against all items. Where one could spoil the sum of all,
+        those that are skipped are left out."""
         shared = self.shared(model.shared, _ALL)
-        nodes = self.gather(round_, everyone=True)
+        sum_ = sum_name("evaluate", round_, True)
+        nodes = self.gather(max(round_, self.round), sum_, everyone=not self.hides)
+        nodes = self.keyed(nodes, round_, sum_)
         orders = {
             node: self.order("evaluate", round_, self.nodes[node], self.best.after, True, shared) for node in nodes
         }
-        replies, _ = self.ask(orders)
+        replies, answered = self.ask(orders)
+        if not answered:  # a device evaluates once, so this cannot be repeated
+            self.events.say("lost", round=round_, reason="no device took part in the last evaluation")
         told = [reply.sums.get("interactions", (0.0, 0)) for reply in replies]
         self.data = {
             "name": Path(self.config.data).name,
@@ -186,8 +271,12 @@ class Server:
             "merged_duplicates": 0,
             "sha256": self.settings.run,
         }
-        valid, test = (
-            {kind: mean_metrics(replies, f"{part} {kind}") for kind in ("sampled", "full")}
+        played = next(line for line in RunFolder(self.path).lines(self.config.rounds or 0) if line["round"] == round_)
+        valid, test = (  # under secure sums sampled metrics are told once, in the round itself
+            {
+                "sampled": mean_metrics(replies, f"{part} sampled") or played[part],
+                "full": mean_metrics(replies, f"{part} full"),
+            }
             for part in ("valid", "test")
         )
         return Review(valid, test, {}, {})
@@ -209,9 +298,9 @@ class Server:
 
     # Who takes part
 
-    def gather(self, round_: int, everyone: bool = False) -> list[int]:
+    def gather(self, round_: int, sum_: str, everyone: bool = False) -> list[int]:
         """Nodes that are there and have said what they need: at least `minimum`; in the beginning, `expected`, unless
-        this takes too long."""
+        this takes too long. Those that are new are asked for keys of the secure sum, too."""
         settings, began, first, said = self.settings, time.monotonic(), not self.nodes, False
         while True:
             there = set(self.transport.nodes())
@@ -219,15 +308,16 @@ class Server:
             self.exchange.forget(there)
             awake = {node for node in there if everyone or not self.exchange.rests(node, round_)}
             if new := sorted(awake - self.nodes.keys()):
-                self.exchange.ask(dict.fromkeys(new, self.order("query", round_)), self.stranger)
+                enough = max(0, self.minimum - len(self.nodes.keys() & awake))
+                self.exchange.ask(dict.fromkeys(new, self.order("query", round_, next_=sum_)), self.stranger, enough)
             self.events.set("federec_devices", len(self.nodes))
             able = {node for node, known in self.nodes.items() if known.users}  # who has nothing yet cannot learn
-            ready = sorted(able & awake if len(able & awake) >= settings.minimum else able)
+            ready = sorted(able & awake if len(able & awake) >= self.minimum else able)
             waited = time.monotonic() - began
-            wanted = max(settings.minimum, settings.expected if first and waited < settings.deadline else 1)
+            wanted = max(self.minimum, settings.expected if first and waited < settings.deadline else 1)
             if len(ready) >= wanted:
                 return ready
-            everyone = everyone or len(ready) < settings.minimum  # then ask every node, also those that are skipped
+            everyone = everyone or len(ready) < self.minimum  # then ask every node, also those that are skipped
             if not said:
                 self.events.say("waiting", round=round_, devices=len(ready), wanted=wanted)
                 said = True
@@ -235,6 +325,15 @@ class Server:
                 have = f"{len(ready)} devices after {settings.patience:g} s"
                 raise UserError(f"round {round_}: {have}, {wanted} are needed; continue when they are there")
             time.sleep(self.exchange.poll)
+
+    def keyed(self, nodes: list[int], round_: int, sum_: str) -> list[int]:
+        """Those of these nodes that have given keys for a secure sum; where replies are not to be summed, all."""
+        if not self.hides:
+            return nodes
+        without = [node for node in nodes if self.nodes[node].sum != sum_]
+        enough = max(0, self.minimum - len(nodes) + len(without))
+        self.exchange.ask(dict.fromkeys(without, self.order("query", round_, next_=sum_)), self.stranger, enough)
+        return [node for node in nodes if self.nodes[node].advert and self.nodes[node].sum == sum_]
 
     def chosen(self, nodes: list[int], round_: int) -> list[int]:
         """Those that a round asks."""
@@ -246,16 +345,65 @@ class Server:
     # What travels
 
     def ask(self, orders: Mapping[int, Order]) -> tuple[list[Reply], int]:
-        """Replies, and of how many nodes; under secure aggregation one reply, the sum of the nodes' own."""
-        if "secure-sum" not in self.link.channel or not orders:
-            replies = self.exchange.ask(orders, self.fault)
+        """Replies, and of how many nodes; under secure aggregation those that sums of the nodes' own stand for."""
+        if not self.hides or not orders:
+            replies = self.exchange.ask(orders, self.fault, self.minimum)
+            trained = {node: reply for node, reply in replies.items() if orders[node].kind == "train"}
+            for node, why in self.norms.far(trained).items():
+                self.exchange.refuse(node, replies.pop(node).round, why)
             return list(replies.values()), len(replies)
-        assert self.transport.secure_sum is not None
-        users = {node: known.users for node, known in self.nodes.items()}
+        found: list[Reply] = []
+        answered = 0
+        for group in self.suspects.groups(list(orders)):
+            total, nodes = self.sum({node: orders[node] for node in group})
+            if total is not None:
+                found.append(total)
+                answered += len(nodes)
+        return found, answered
+
+    def sum(self, orders: Mapping[int, Order]) -> tuple[Reply | None, list[int]]:
+        """The reply that the secure sum over some nodes stands for, and the nodes in it. None where there is no sum, or
+        where it cannot be one of honest replies."""
+        first, items = next(iter(orders.values())), len(self.catalogue)
+        adverts = {node: self.nodes[node].advert for node in orders}
+        for node in orders:  # keys are used once
+            self.nodes[node] = replace(self.nodes[node], sum="")
+        sends = self.method.sends() if first.kind == "train" else {}
+        users = sum(self.users(node) for node in orders)
+        made = summed(
+            self.exchange,
+            orders,
+            adverts,
+            self.root,
+            users,
+            length(sends, items),
+            self.minimum,
+            sum_name(first.kind, first.round, first.full),
+            lambda node, reply: self.partial(node, first, reply),
+        )
+        if made is None:
+            return None, []
+        total, nodes = made
         most = next(stage.most for stage in self.link.channel.stages if isinstance(stage, SecureSum))
-        items = len(self.catalogue)
-        total, answered = self.transport.secure_sum(self.exchange, orders, users, self.method, items, most)
-        return [] if total is None else [total], answered
+        reply = unflat(total, first, sends, items, most)
+        wrong = "out of range" if spoiled(total, len(nodes), sum(map(self.users, nodes))) else ""
+        if not wrong and not plausible(reply, len(nodes)):
+            wrong = "metrics that cannot be"
+        if not wrong and sends and self.norms.far({0: reply}):
+            wrong = "far beyond the usual norm"
+        self.suspects.saw(nodes, bool(wrong))
+        self.spoiled = f"the sum is spoiled: {wrong}" if wrong else ""
+        if wrong:
+            self.events.say("spoiled", round=first.round, devices=[str(node) for node in nodes], reason=wrong)
+            for node in self.suspects.caught():
+                self.exchange.refuse(node, first.round, Rejection("norm", "each sum that it is part of is spoiled"))
+            return None, []
+        return reply, nodes
+
+    def users(self, node: int) -> int:
+        """Users that a node may speak for."""
+        admitted = self.transport.users(node)
+        return self.settings.most_users if admitted is None else min(admitted, self.settings.most_users)
 
     def order(
         self,
@@ -265,14 +413,17 @@ class Server:
         keep: int = 0,
         full: bool = False,
         shared: Payload | None = None,
+        next_: str = "",
     ) -> Order:
-        """What a node is told; without a node, what a new one is asked."""
+        """What a node is told; without a node, what a new one is asked. `next_` is the name of the secure sum that will
+        follow, if any."""
         labels: list[str] = []
         if node is not None:
             labels = list(self.catalogue.labels[known_items(node.catalogue) :])
             shared = shared or self.shared(self.state.shared, node.wanted)
         config, sizes = self.config.model_dump(mode="json"), list(self.settings.sizes)
-        return Order(kind, self.settings.run, round_, config, sizes, labels, keep, full, shared or Payload.nothing())
+        shared, next_ = shared or Payload.nothing(), next_ if self.hides else ""
+        return Order(kind, self.settings.run, round_, config, sizes, labels, keep, full, next_, shared)
 
     def shared(self, shared: Params, wanted: Tensor) -> Payload:
         """Rows of the wanted items, and all layers. Where a method makes something else of its tables on the way to a
@@ -288,21 +439,34 @@ class Server:
         known = self.catalogue.labels[: known_items(reply.catalogue)]
         if Catalogue(known).version != reply.catalogue:
             return Rejection("catalogue", f"it has {reply.catalogue}, which this server never had"[:200])
-        return self.welcome(node, reply)
+        if order.next and not reply.advert:
+            return Rejection("malformed", "it gives no keys for the next secure sum")
+        return self.welcome(node, order, reply)
+
+    def partial(self, node: int, order: Order, reply: Reply) -> Rejection | None:
+        """What is wrong with a node's part in a secure sum, besides that part itself."""
+        if reply.devices and reply.catalogue != self.catalogue.version:
+            return Rejection("catalogue", f"it has {reply.catalogue}, not {self.catalogue.version}"[:200])
+        return self.welcome(node, order, reply)
 
     def fault(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
         """What is wrong with a node's reply to an order."""
         metadata = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
         tensors = reply.update.tensors()
-        expected = self.expected(order, tensors)
-        return check(node, metadata, tensors, expected, replies) or self.welcome(node, reply)
+        expected = self.expected(node, order, tensors)
+        return check(node, metadata, tensors, expected, replies) or self.welcome(node, order, reply)
 
-    def welcome(self, node: int, reply: Reply) -> Rejection | None:
+    def welcome(self, node: int, order: Order, reply: Reply) -> Rejection | None:
         """Remember what a node needs next."""
         wanted = reply.wanted
         if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < len(self.catalogue):
             return Rejection("malformed", "it asks for rows that are not there")
-        self.nodes[node] = Node(reply.devices, reply.catalogue, wanted)
+        if reply.devices > self.users(node):
+            return Rejection("malformed", f"it speaks for {reply.devices} users, not for {self.users(node)}")
+        known = self.nodes.get(node)
+        if known is not None and not reply.devices:  # a leg of a secure sum
+            return None
+        self.nodes[node] = Node(reply.devices, reply.catalogue, wanted, reply.advert, order.next)
         return None
 
     def rows_expected(self, order: Order) -> Tensor | None:
@@ -312,7 +476,7 @@ class Server:
             return None
         return order.shared.ids if rows == "named" else torch.arange(len(self.catalogue))
 
-    def expected(self, order: Order, tensors: Params) -> Expected:
+    def expected(self, node: int, order: Order, tensors: Params) -> Expected:
         """What an update must look like."""
         items = len(self.catalogue)
         sends = {} if order.kind == "evaluate" else self.method.sends()
@@ -326,7 +490,7 @@ class Server:
             {name: param.sized(items) for name, param in sends.items() if param.rows},
             {name: param.sized(items) for name, param in sends.items() if not param.rows},
             self.rows_expected(order),
-            self.settings.most_users if self.link.aggregator.linear else 1,
+            self.users(node) if self.link.aggregator.linear else 1,
             self.settings.most_norm,
         )
 
@@ -345,17 +509,28 @@ def take_in(replies: Iterable[Reply], aggregator: Aggregator) -> Learned:
     return Learned(figures=figures)
 
 
+def plausible(reply: Reply, nodes: int) -> bool:
+    """Whether metrics of a sum over nodes can be those of its users; each node's were rounded."""
+    ranked = [pair for name, pair in reply.sums.items() if name.startswith(("valid ", "test "))]
+    slack = 1e-3 * nodes
+    return all(count <= reply.devices and -slack <= total <= count + slack for total, count in ranked)
+
+
 def mean_metrics(replies: Iterable[Reply], kind: str) -> Metrics:
-    """Means over all users that were ranked; 0 where none was."""
+    """Means over all users that were ranked; nothing where none was."""
     totals = dict.fromkeys(rank_metrics(torch.zeros(1)), (0.0, 0))
     for reply in replies:
         for name, (total, count) in totals.items():
             more, users = reply.sums.get(f"{kind} {name}", (0.0, 0))
             totals[name] = total + more, count + users
-    return {name: total / max(1, count) for name, (total, count) in totals.items()}
+    return {name: total / count for name, (total, count) in totals.items() if count}
+
+
+def sum_name(kind: Kind, round_: int, full: bool = False) -> str:
+    """The name of a secure sum within its run."""
+    return f"round {round_}, {'full' if full else kind}"
 
 
 def known_items(version: str) -> int:
     """How many items a version of a catalogue has."""
-    number = version.partition("-")[0]
-    return int(number) if number.isdecimal() else 0
+    return int(version.partition("-")[0] or 0)

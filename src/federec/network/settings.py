@@ -20,6 +20,7 @@ from federec.federation.channel import Link
 from federec.files import read_bytes, write_atomic
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
+from federec.network.policy import COHORT, SECURE, smallest_cohort
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 from federec.settings import Settings
@@ -27,8 +28,7 @@ from federec.settings import Settings
 FILE, CATALOGUE, EVENTS = "federation.json", "catalogue.json", "events.jsonl"
 
 _STAGES = {
-    "rows": "--stage decoys or --stage dense",
-    "decoys": "--stage decoys:count=500",
+    "rows": "--stage dense or --stage secure-sum",
     "clip": "--stage clip:norm=1",
     "noise": "--stage laplace or --stage gaussian",
     "scale": "--stage gaussian:scale=0.1",
@@ -37,29 +37,31 @@ _STAGES = {
 }
 """Settings that are stages of the channel."""
 
-_SECURE = 3
-"""Fewest nodes among which one is hidden."""
-
 
 class FederationSettings(Settings):
     """`federation.json`."""
 
     run: str = Field(default_factory=lambda: secrets.token_hex(8))
     """Name of the run on the devices; a server that continues the run has the same."""
-    minimum: PositiveInt = 1
-    """Fewest nodes that a round needs."""
+    minimum: PositiveInt | None = None
+    """Fewest nodes that a round needs. None: 1, and as many as a device hides among where the channel hides it."""
     target: PositiveInt | None = None
     """Nodes that a round asks, of those that are there. None: the run's `participation`."""
     expected: PositiveInt = 1
     """Nodes that the server waits for before its first round, though no longer than a round may take."""
     deadline: PositiveFloat = 120.0
     """Seconds that nodes have to answer."""
+    grace: PositiveFloat = 3.0
+    """Seconds that the rest has when two thirds and the minimum have answered; or as long as those took, if longer."""
     patience: PositiveFloat = 600.0
     """Seconds to wait for the fewest nodes."""
     most_users: PositiveInt = 100_000
     """Users that one node may speak for; an update for more is refused."""
+    counted: PositiveInt = 100
+    """Devices that a mean counts at least. Methods' steps are chosen for hundreds of devices; where fewer take part,
+    those that are missing count as devices that changed nothing."""
     most_norm: PositiveFloat | None = None
-    """Largest norm of an update for each user in it; larger ones are refused."""
+    """Largest norm of an update for each user in it. Besides, what is far beyond the usual norm is always refused."""
     metrics_host: str = "127.0.0.1"
     """Where Prometheus may ask."""
     metrics_port: Annotated[int, Field(ge=0, lt=65536)] | None = None
@@ -109,8 +111,8 @@ def check_method(config: RunConfig, settings: FederationSettings) -> tuple[Devic
         )
     link = config.link(method)
     check_secure(method, link)
-    if "secure-sum" in link.channel and settings.minimum < _SECURE:
-        raise UserError(f"'secure-sum' hides a node among others: set minimum to {_SECURE} or more")
+    if "secure-sum" in link.channel and settings.minimum is not None and settings.minimum < 2:
+        raise UserError("'secure-sum' hides a node among others: set minimum to 2 or more")
     return method, link
 
 
@@ -123,8 +125,14 @@ def check_secure(method: DeviceMethod, link: Link) -> None:
 
 
 def prepare(path: Path, config: RunConfig, settings: FederationSettings, catalogue: Catalogue) -> None:
-    """A new federation's folder."""
-    check_method(config, settings)
+    """A new federation's folder. Where the configuration names no channel, devices only send under `secure-sum`."""
+    if config.channel is None:
+        config = config.model_copy(update={"channel": SECURE})
+    _, link = check_method(config, settings)
+    hides = "secure-sum" in link.channel
+    cohort = smallest_cohort(settings.expected) if settings.expected > 1 else COHORT
+    minimum = settings.minimum or (cohort if hides else 1)
     RunFolder(path).create(config)
-    settings.model_copy(update={"sizes": (len(catalogue),)}).write(path)
+    path.chmod(0o700)  # updates, keys and logs are nobody else's business
+    settings.model_copy(update={"minimum": minimum, "sizes": (len(catalogue),)}).write(path)
     write_atomic(path / CATALOGUE, catalogue.text())

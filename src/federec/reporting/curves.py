@@ -17,7 +17,7 @@ def svg_curves(history: list[dict[str, Any]], best_round: int) -> str:
         return "<p class=note>There was only one round.</p>"
     rounds = [line["round"] for line in history]
     accuracy = {
-        f"{part} {metric}": [line[part][metric] for line in history]
+        f"{part} {metric}": [line[part].get(metric) for line in history]
         for part, metric in (("valid", "hr@10"), ("test", "hr@10"), ("test", "ndcg@10"))
     }
     figures = [_figure("Sampled metrics", rounds, accuracy, best_round)]

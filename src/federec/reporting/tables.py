@@ -47,7 +47,7 @@ def run_table(result: dict[str, Any]) -> None:
     rows += [(f"  with {view} item rows", metrics) for view, metrics in result["views"].items()]
     rows += [("test, against all items", result["test"]["full"])]
     for text, metrics in rows:
-        table.add_row(text, *(f"{metrics[key]:.4f}" for key in ("hr@10", "ndcg@10", "mrr@10")))
+        table.add_row(text, *(_shown(metrics.get(key)) for key in ("hr@10", "ndcg@10", "mrr@10")))
     _print(table)
     seconds = result["seconds"]
     print(
@@ -95,7 +95,8 @@ def _compared(by_protocol: list[list[dict[str, Any]]]) -> list[str]:
     """The cells of a row: the runs of each protocol, then what they cost."""
     cells = []
     for runs in by_protocol:
-        values = ([run["test"][kind][metric] for run in runs] for kind, metric in _METRICS)
+        told = ([run["test"][kind].get(metric) for run in runs] for kind, metric in _METRICS)
+        values = ([value for value in each if value is not None] for each in told)
         cells += [str(len(runs) or ""), *map(_spread, values)]
     every = [run for runs in by_protocol for run in runs]
     up = [run["communication"].get("up_bytes_per_device_round") for run in every]
@@ -274,3 +275,8 @@ def verdicts_table(verdicts: Iterable[tuple[str, str, str]]) -> None:
     for verdict in verdicts:
         table.add_row(*verdict)
     _print(table)
+
+
+def _shown(value: float | None) -> str:
+    """A metric; no device told it where there is none."""
+    return "-" if value is None else f"{value:.4f}"

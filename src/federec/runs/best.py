@@ -27,10 +27,10 @@ class Best:
     that they tune in the round and then drop, those before it. The best round is then played again."""
 
     def considered(self, round_: int, value: float | None, after: int) -> Best:
-        """The best round, now that this one has been played. A value that is missing or not a number never wins; the
-        first round counts until another one wins."""
+        """The best round, now that this one has been played. A value that is missing or not a number never wins against
+        one that is there; where no round has a value, the newest counts."""
         known = None if value is None or math.isnan(value) else value
         if not self.round:
             return Best(round_, known, after)
-        wins = known is not None and (self.value is None or known > self.value + TOLERANCE)
+        wins = self.value is None or (known is not None and known > self.value + TOLERANCE)
         return Best(round_, known, after) if wins else self

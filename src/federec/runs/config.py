@@ -37,8 +37,9 @@ class RunConfig(Settings):
     """SHA-256 of the file that defines a class, by the reference of the class; none for federec's own classes."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """The method's and plug-ins' settings."""
-    channel: tuple[dict[str, Any], ...] = ()
-    """Stages between a device and the server, in order: `{stage: clip, norm: 1.0}`."""
+    channel: tuple[dict[str, Any], ...] | None = None
+    """Stages between a device and the server, in order: `{stage: clip, norm: 1.0}`. None: none in a simulation,
+    `secure-sum` in a federation."""
     aggregator: str | None = None
     """How the server makes one of the devices' updates; the method's default if not given."""
     data: str = "tastes"
@@ -111,7 +112,7 @@ class RunConfig(Settings):
             update={
                 "sources": config.sources if "sources" in values else config._sources(method),
                 "settings": _plain(method),
-                "channel": tuple(plain(stage(values)) for values in config.channel),
+                "channel": config.channel and tuple(plain(stage(values)) for values in config.channel),
                 "aggregator": link.aggregator.name if link is not None else None,
                 "rounds": min(rounds, method.most_rounds or rounds),
                 "participation": config.participation or method.default_participation,
@@ -165,7 +166,7 @@ class RunConfig(Settings):
 
     def link(self, method: DeviceMethod) -> Link:
         """What lies between the devices and the server."""
-        return Link.of(method, [stage(values) for values in self.channel], self.aggregator)
+        return Link.of(method, [stage(values) for values in self.channel or ()], self.aggregator)
 
     def changed(self, method: Method) -> list[Path]:
         """Files that define the method's classes and have changed since the run was configured."""

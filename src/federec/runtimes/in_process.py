@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from federec.network import device
+from federec.network.certificates import member
 from federec.network.device_folder import DeviceFolder, shares
+from federec.network.hiding import Sums
 from federec.network.keys import Key
 from federec.network.messages import HEADER, MAGIC, PROTOCOL, Kind
 from federec.network.server import serve
@@ -68,6 +70,7 @@ class Node:
     def __init__(self, path: Path, key: Key) -> None:
         self.path, self.key = path, key
         self.folder: _Folder | None = None
+        self.sums = Sums()
 
     def answer(self, content: bytes, crash: Literal["", "before", "after"] = "") -> bytes:
         """The reply to an order."""
@@ -78,19 +81,31 @@ class Node:
             return nullcontext(self.folder)
 
         try:
-            return device.answer(opened, content)
+            reply = device.answer(opened, content, self.sums)
+            if crash == "after":
+                raise Crash
+            return reply
         except Crash:
             self.close()
             raise
 
+    @property
+    def users(self) -> int:
+        """How many it was admitted for."""
+        folder = self.folder or _Folder(self.path, self.key)
+        users = member(folder.identity.certificate, folder.root).users
+        if self.folder is None:
+            folder.close()
+        return users
+
     def close(self) -> None:
         if self.folder is not None:
             self.folder.close()
-        self.folder = None
+        self.folder, self.sums = None, Sums()
 
 
 class _Folder(DeviceFolder):
-    """A device folder whose process can be made to end around a commit."""
+    """A device folder whose process can be made to end before a round is kept."""
 
     crash = ""
 
@@ -98,23 +113,23 @@ class _Folder(DeviceFolder):
         if self.crash == "before":
             raise Crash
         super().commit(*values, **named)
-        if self.crash == "after":
-            raise Crash
 
 
 class InProcess:
     """The transport between a server and nodes of the same process."""
 
-    secure_sum = None
-
     def __init__(self, nodes: Mapping[int, Node], faults: Faults = lambda node, kind, round_: NONE) -> None:
         self.all, self.faults = nodes, faults
+        self._users = {number: node.users for number, node in nodes.items()}
         self._tickets = map(str, itertools.count())
         self._round = 0
         self._replies: list[tuple[int, Delivery]] = []  # each with the round in which it arrives
 
     def nodes(self) -> Collection[int]:
         return self.all.keys()
+
+    def users(self, node: int) -> int:
+        return self._users[node]
 
     def send(self, messages: Mapping[int, bytes], kind: Kind, round_: int, timeout: float) -> dict[str, int]:
         self._round = round_

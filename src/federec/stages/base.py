@@ -7,7 +7,6 @@ message is what it makes of the `Format`; what it does for privacy is what it ma
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
@@ -15,35 +14,13 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from federec import streams
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
 from federec.settings import Settings
+from federec.stages.randomness import Randomness
 
 ID_BYTES = 4
 _BITS = 32  # of a value, where no stage says otherwise
-
-
-@dataclass(frozen=True)
-class Secrets:
-    """Keys of random streams that only the devices know, one for each device of a cohort."""
-
-    lasting: Tensor
-    """[C] the same in every round."""
-    round: Tensor
-    """[C] another one in each round."""
-
-    @staticmethod
-    def simulated(seed: int, round_: int, numbers: Tensor) -> Secrets:
-        """Of simulated devices, by their numbers in the run's random streams."""
-        return Secrets(streams.keys(seed, streams.ONCE, numbers), streams.keys(seed, round_, numbers))
-
-    @staticmethod
-    def of(secret: bytes, run: str, round_: int, numbers: Tensor | None = None) -> Secrets:
-        """Of a real device, or of the users of a hub by their numbers, from a secret that is kept there. A round that
-        is played again draws the same numbers."""
-        seed = int.from_bytes(hashlib.sha256(secret + run.encode()).digest()[:8])
-        return Secrets.simulated(seed, round_, torch.zeros(1, dtype=torch.int64) if numbers is None else numbers)
 
 
 @dataclass(frozen=True)
@@ -120,12 +97,12 @@ class Stage(Settings):
     adds_rows: ClassVar[bool] = False
     """Updates that went through it hold rows that the device did not change."""
 
-    def device(self, update: Update, secrets: Secrets) -> Update:
+    def device(self, update: Update, random: Randomness) -> Update:
         """What the devices of a cohort make of their updates."""
         return update
 
-    def asks(self, needed: Tensor, n_items: int, secrets: Secrets) -> Tensor:
-        """Items, ascending, whose rows one device fetches if it needs those of `needed`; empty means all."""
+    def asks(self, needed: Tensor) -> Tensor:
+        """Items, ascending, whose rows a device fetches if it needs those of `needed`; empty means all."""
         return needed
 
     def server(self, total: Params, devices: int) -> Params:

@@ -11,7 +11,8 @@ from typing import ClassVar
 from pydantic import PositiveFloat
 
 from federec.cohort.update import Update
-from federec.stages.base import Promise, Secrets, Stage
+from federec.stages.base import Promise, Stage
+from federec.stages.randomness import Randomness
 
 
 class Clip(Stage):
@@ -23,9 +24,9 @@ class Clip(Stage):
     norm: PositiveFloat = 1.0
     """Largest norm of one user's update."""
 
-    def device(self, update: Update, secrets: Secrets) -> Update:
+    def device(self, update: Update, random: Randomness) -> Update:
         owner = update.owner
-        square = secrets.round.new_zeros(len(update), dtype=next(iter(update.values().values())).dtype)
+        square = next(iter(update.values().values())).new_zeros(len(update))
         for rows in update.rows.values():
             square = square.index_add(0, owner, rows.square().sum(1))
         for layer in update.layers.values():

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from federec.cohort.update import Update
-from federec.stages.base import Format, Secrets, Stage
+from federec.stages.base import Format, Stage
+from federec.stages.randomness import Randomness
 
 
 class Dense(Stage):
@@ -23,13 +24,13 @@ class Dense(Stage):
     on_sums: ClassVar[bool] = True
     adds_rows: ClassVar[bool] = True
 
-    def device(self, update: Update, secrets: Secrets) -> Update:
+    def device(self, update: Update, random: Randomness) -> Update:
         if not update.rows:
             return update
         every = torch.arange(len(update) * update.n_items, device=update.ids.device)
         return widened(update, every // update.n_items, every % update.n_items)
 
-    def asks(self, needed: Tensor, n_items: int, secrets: Secrets) -> Tensor:
+    def asks(self, needed: Tensor) -> Tensor:
         return needed[:0]
 
     def format(self, known: Format) -> Format:

@@ -14,8 +14,9 @@ from pydantic import PositiveFloat
 
 from federec import streams
 from federec.cohort.update import Update
-from federec.stages.base import Promise, Secrets, Stage
+from federec.stages.base import Promise, Stage
 from federec.stages.noise import drawn, gaussian
+from federec.stages.randomness import Randomness
 
 
 class Gaussian(Stage):
@@ -26,8 +27,8 @@ class Gaussian(Stage):
     scale: PositiveFloat = 0.1
     """Standard deviation of the noise."""
 
-    def device(self, update: Update, secrets: Secrets) -> Update:
-        noise = drawn(update, secrets.round, streams.GAUSSIAN, gaussian)
+    def device(self, update: Update, random: Randomness) -> Update:
+        noise = drawn(update, random, streams.GAUSSIAN, gaussian)
         return update.with_values({n: value.add(noise[n], alpha=self.scale) for n, value in update.values().items()})
 
     def promise(self, known: Promise) -> Promise:

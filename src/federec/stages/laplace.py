@@ -16,8 +16,9 @@ from pydantic import PositiveFloat
 
 from federec import streams
 from federec.cohort.update import Update
-from federec.stages.base import Promise, Secrets, Stage
+from federec.stages.base import Promise, Stage
 from federec.stages.noise import drawn, laplace
+from federec.stages.randomness import Randomness
 
 
 class Laplace(Stage):
@@ -28,8 +29,8 @@ class Laplace(Stage):
     scale: PositiveFloat = 0.5
     """Scale of the noise; its standard deviation is sqrt(2) times that."""
 
-    def device(self, update: Update, secrets: Secrets) -> Update:
-        noise = drawn(update, secrets.round, streams.LAPLACE, laplace)
+    def device(self, update: Update, random: Randomness) -> Update:
+        noise = drawn(update, random, streams.LAPLACE, laplace)
         return update.with_values({n: value.add(noise[n], alpha=self.scale) for n, value in update.values().items()})
 
     def promise(self, known: Promise) -> Promise:

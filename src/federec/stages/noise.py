@@ -1,4 +1,4 @@
-"""Noise as a pure function of (key, draw), for values that leave a device.
+"""Noise for values that leave a device.
 
 Draws are numbered by parameter and, in item tables, by item: what else a device or its cohort holds does not matter.
 """
@@ -15,11 +15,12 @@ from torch import Tensor
 from federec import streams
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
+from federec.stages.randomness import Randomness
 
 _HALF = 1 << 15
 
-Draw = Callable[[Tensor, int, Tensor, int], Tensor]
-"""[R, width] random values for rows with these numbers in the streams with these keys, from a first draw on."""
+Draw = Callable[[Randomness, Tensor, int, Tensor, int], Tensor]
+"""[R, width] random values for rows with these numbers, of these devices of the cohort, from a first draw on."""
 
 
 @cache
@@ -29,38 +30,38 @@ def quantiles() -> Tensor:
     return torch.where(share < 0.5, (2 * share).log(), -(2 - 2 * share).log()).float()
 
 
-def laplace(key: Tensor, first: int, row: Tensor, width: int) -> Tensor:
+def laplace(random: Randomness, owner: Tensor, first: int, row: Tensor, width: int) -> Tensor:
     """Standard Laplace noise, by 16 random bits a value: 65,536 levels, the largest 11.1."""
     words = -(-width // 4)
-    draw = first + row[:, None] * words + torch.arange(words, device=key.device)
-    levels = streams.bits(key[:, None], draw).contiguous().view(torch.int16)[:, :width].int() + _HALF
-    return quantiles().to(key.device).index_select(0, levels.flatten()).view(levels.shape)
+    draw = first + row[:, None] * words + torch.arange(words, device=row.device)
+    levels = random.bits(owner, draw).contiguous().view(torch.int16)[:, :width].int() + _HALF
+    return quantiles().to(row.device).index_select(0, levels.flatten()).view(levels.shape)
 
 
-def gaussian(key: Tensor, first: int, row: Tensor, width: int) -> Tensor:
+def gaussian(random: Randomness, owner: Tensor, first: int, row: Tensor, width: int) -> Tensor:
     """Standard normal noise (Box and Muller), by 32 random bits each for radius and angle; the largest 6.7."""
-    random = uniform_bits(key, first, row, width)
-    radius = (-2 * torch.log1p(-((random >> 32) & 0xFFFF_FFFF).double() / 2**32)).sqrt()
-    return (radius * torch.cos((random & 0xFFFF_FFFF).double() * (2 * math.pi / 2**32))).float()
+    bits = uniform_bits(random, owner, first, row, width)
+    radius = (-2 * torch.log1p(-((bits >> 32) & 0xFFFF_FFFF).double() / 2**32)).sqrt()
+    return (radius * torch.cos((bits & 0xFFFF_FFFF).double() * (2 * math.pi / 2**32))).float()
 
 
-def uniform(key: Tensor, first: int, row: Tensor, width: int) -> Tensor:
+def uniform(random: Randomness, owner: Tensor, first: int, row: Tensor, width: int) -> Tensor:
     """Uniform in [0, 1)."""
-    found: Tensor = streams.unit(uniform_bits(key, first, row, width)).float()
+    found: Tensor = streams.unit(uniform_bits(random, owner, first, row, width)).float()
     return found
 
 
-def uniform_bits(key: Tensor, first: int, row: Tensor, width: int) -> Tensor:
+def uniform_bits(random: Randomness, owner: Tensor, first: int, row: Tensor, width: int) -> Tensor:
     """64 random bits a value."""
-    draw = first + row[:, None] * width + torch.arange(width, device=key.device)
-    bits: Tensor = streams.bits(key[:, None], draw)
-    return bits
+    draw = first + row[:, None] * width + torch.arange(width, device=row.device)
+    return random.bits(owner, draw)
 
 
-def drawn(update: Update, key: Tensor, first: int, draw: Draw) -> Params:
-    """A random value for every value of an update, by parameter; `key` [C] is each device's own."""
-    owner, found = key[update.owner], {}
+def drawn(update: Update, random: Randomness, first: int, draw: Draw) -> Params:
+    """A random value for every value of an update, by parameter."""
+    device, found = torch.arange(len(update), device=update.ids.device), {}
     for place, (name, value) in enumerate(update.values().items()):
-        whose, row = (owner, update.ids) if name in update.rows else (key, torch.zeros_like(key))
-        found[name] = draw(whose, first + (place << 36), row, value[0].numel() if len(value) else 0).view_as(value)
+        owner, row = (update.owner, update.ids) if name in update.rows else (device, torch.zeros_like(device))
+        width = value[0].numel() if len(value) else 0
+        found[name] = draw(random, owner, first + (place << 36), row, width).view_as(value)
     return found

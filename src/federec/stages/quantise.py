@@ -16,8 +16,9 @@ from torch import Tensor
 
 from federec import streams
 from federec.cohort.update import Update
-from federec.stages.base import Format, Secrets, Stage
+from federec.stages.base import Format, Stage
 from federec.stages.noise import drawn, uniform
+from federec.stages.randomness import Randomness
 
 Bits = Literal[8, 16]
 _LEAST = -100  # exponents below it are not used: their rows are as good as zero
@@ -31,9 +32,9 @@ class Quantise(Stage):
     bits: Bits = 8
     """Bits of a value."""
 
-    def device(self, update: Update, secrets: Secrets) -> Update:
-        random = drawn(update, secrets.round, streams.ROUNDING, uniform)
-        return update.with_values({name: self.rounded(value, random[name]) for name, value in update.values().items()})
+    def device(self, update: Update, random: Randomness) -> Update:
+        r = drawn(update, random, streams.ROUNDING, uniform)
+        return update.with_values({name: self.rounded(value, r[name]) for name, value in update.values().items()})
 
     def rounded(self, values: Tensor, random: Tensor) -> Tensor:
         """Each row [R, ...] to multiples of its power of two, up or down at random."""

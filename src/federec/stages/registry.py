@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from federec.errors import UserError, did_you_mean, first_fault
 from federec.stages.base import Stage
 from federec.stages.clip import Clip
-from federec.stages.decoys import Decoys
 from federec.stages.dense import Dense
 from federec.stages.gaussian import Gaussian
 from federec.stages.laplace import Laplace
@@ -19,7 +18,7 @@ from federec.stages.secure_sum import SecureSum
 from federec.stages.top_rows import TopRows
 
 STAGES: dict[str, type[Stage]] = {
-    stage.name: stage for stage in (Clip, Laplace, Gaussian, Decoys, Dense, TopRows, Quantise, SecureSum)
+    stage.name: stage for stage in (Clip, Laplace, Gaussian, Dense, TopRows, Quantise, SecureSum)
 }
 
 KEY = "stage"
@@ -57,7 +56,7 @@ def as_plain(given: str | Mapping[str, Any] | Stage) -> dict[str, Any]:
 
 
 def parse(texts: Iterable[str]) -> list[dict[str, Any]]:
-    """Plain values of stages written as on the command line: `dense`, `clip:norm=1`, `decoys:count=50`."""
+    """Plain values of stages written as on the command line: `dense`, `clip:norm=1`, `quantise:bits=16`."""
     import yaml
 
     found = []

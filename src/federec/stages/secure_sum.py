@@ -1,7 +1,7 @@
 """Secure sum: the server learns the sum over devices and nothing of a single one.
 
 Devices agree on masks that cancel in the sum (network: SecAgg+, Bell et al. 2020). Masks are integers, so a device cuts
-its values off beyond +-most and rounds them to one of 2^22 steps; item tables go whole, which names no items. A
+its values off beyond +-most and rounds them to one of 2^24 steps; item tables go whole, which names no items. A
 simulation needs no masks: it rounds as a device does and counts the same bytes.
 """
 
@@ -13,10 +13,11 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from federec.cohort.update import Update
-from federec.stages.base import Format, Promise, Secrets, Stage
+from federec.stages.base import Format, Promise, Stage
 from federec.stages.dense import Dense
+from federec.stages.randomness import Randomness
 
-STEPS = 1 << 22
+STEPS = 1 << 24
 """Into how many steps the range of a value is cut."""
 
 
@@ -26,11 +27,11 @@ class SecureSum(Stage):
     name: ClassVar[str] = "secure-sum"
     adds_rows: ClassVar[bool] = True
 
-    most: PositiveFloat = 64.0
+    most: PositiveFloat = 2048.0
     """Largest value; what is beyond is cut off."""
 
-    def device(self, update: Update, secrets: Secrets) -> Update:
-        whole = Dense().device(update, secrets)
+    def device(self, update: Update, random: Randomness) -> Update:
+        whole = Dense().device(update, random)
         return whole.with_values({name: self.rounded(value) for name, value in whole.values().items()})
 
     def rounded(self, values: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ class SecureSum(Stage):
         step = 2 * self.most / STEPS
         return (values.clamp(-self.most, self.most) / step).round() * step
 
-    def asks(self, needed: Tensor, n_items: int, secrets: Secrets) -> Tensor:
+    def asks(self, needed: Tensor) -> Tensor:
         return needed[:0]
 
     def format(self, known: Format) -> Format:

@@ -12,7 +12,8 @@ import torch
 from pydantic import PositiveInt
 
 from federec.cohort.update import Update
-from federec.stages.base import Secrets, Stage
+from federec.stages.base import Stage
+from federec.stages.randomness import Randomness
 
 
 class TopRows(Stage):
@@ -23,7 +24,7 @@ class TopRows(Stage):
     count: PositiveInt = 100
     """Rows that a device sends."""
 
-    def device(self, update: Update, secrets: Secrets) -> Update:
+    def device(self, update: Update, random: Randomness) -> Update:
         if not update.rows:
             return update
         size = torch.stack([rows.square().sum(1) for rows in update.rows.values()]).sum(0)

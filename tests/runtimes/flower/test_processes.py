@@ -1,4 +1,4 @@
-"""Federations of real processes: SuperLink, SuperNodes, apps, TLS, registered keys; and what goes wrong with them."""
+"""Federations of real processes: a server, nodes, TLS, admitted keys; and what goes wrong with them."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -18,36 +19,34 @@ pytest.importorskip("flwr", reason="pip install federec[flower]")
 from tests.network.compare import assert_same, shared_after
 from tests.network.traffic import Secrets, recorded, search
 
-from federec.aggregators.sum import Sum
 from federec.cohort.draw import Devices
 from federec.data.split import leave_one_out
 from federec.errors import UserError
-from federec.federation.channel import Channel
-from federec.federation.device import learn
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.network.catalogue import Catalogue
-from federec.network.device_folder import DeviceFolder, share_out
+from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
-from federec.network.settings import EVENTS, FederationSettings
+from federec.network.policy import Policy
+from federec.network.settings import EVENTS, FederationSettings, prepare
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
-from federec.runtimes.flower.app import prepare
-from federec.runtimes.flower.up import Federation, bring_up, follow, free_port
+from federec.runtimes.flower.up import Federation, follow
 from federec.runtimes.local import run as run_locally
 
 ROOT = Path(__file__).parents[3]
 LIMIT = 300
+MARK = "FEDEREC_TEST_OF"
 SMALL = {"dim": 4, "item_lr_factor": 1.0}
 
 
 def processes(folder):
-    """Those that belong to the federation in a folder."""
+    """Numbers of those that belong to the federation in a folder, which `up` was told in its environment."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if f"FLWR_HOME={folder.resolve()}".encode() in entry.read_bytes():
-                found.append((entry.parent / "cmdline").read_bytes())
+            if f"{MARK}={folder.resolve()}\0".encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
         except OSError:
             continue
     return found
@@ -77,9 +76,10 @@ def taken_in(folder, round_):
     return taken
 
 
-def up(*arguments):
+def up(out, *arguments):
     command = [sys.executable, "-m", "federec", "federation", "up", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environ = os.environ | {MARK: str(out.resolve())}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
 
 
 def until(process, ready):
@@ -115,7 +115,7 @@ def test_up_with_a_method_of_ones_own_stopped_by_ctrl_c_and_resumed_ends_as_a_lo
     (tmp_path / "mine.py").write_text(MINE)
     small = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
     given = ["--devices", 3, "--data", data, "--method", f"{tmp_path / 'mine.py'}:Mine", "--rounds", 2, *small]
-    process = up(*given, "--tls", "--auth", "--network", "metrics_port=0", "--out", out)
+    process = up(out, *given, "--network", "metrics_port=0", "--network", "counted=1", "--out", out)
     try:
         until(process, lambda: events(out, "round"))
         port = events(out, "start")[0]["metrics"]
@@ -132,7 +132,7 @@ def test_up_with_a_method_of_ones_own_stopped_by_ctrl_c_and_resumed_ends_as_a_lo
     assert errors.splitlines()[-1] == f"stopped; continue with: federec federation up --resume {out}"
     assert "Traceback" not in errors
     assert_gone(out)
-    process = up("--resume", out, "-q")
+    process = up(out, "--resume", out, "-q")
     try:
         said, errors = process.communicate(timeout=LIMIT)
     finally:
@@ -160,52 +160,73 @@ def population(tmp_path, random_split):
     return data, users
 
 
-def test_over_tls_with_keys_nodes_and_the_server_are_killed_and_it_ends_as_a_local_run(
-    tmp_path, population, monkeypatch
-):
-    data, hosted = population
-    config = RunConfig.checked(method="pfedrec", settings=SMALL, data="small", rounds=3, seed=9)
-    out = tmp_path / "run"
-    settings = FederationSettings.checked(expected=len(NAMES) - 1, minimum=2, deadline=12.0, record=True)
-    prepare(out, config, settings, Catalogue.of(data), client="tests.runtimes.flower.misbehave:app")
-    vault = tmp_path / "damaged" / "device.db"
-    vault.write_bytes(vault.read_bytes()[:2000] + bytes(3000) + vault.read_bytes()[5000:])
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    monkeypatch.setenv("PYTHONPATH", path)
+@pytest.fixture
+def spawn():
+    """Start a module as a process, which is stopped after the test."""
+    started = []
 
-    with Federation(out, tls=True, auth=True) as federation:
-        federation.warm_up()
-        federation.superlink()
-        bad = {"killed": str(tmp_path / "asked-killed"), "nan": "nan"}
+    def start(module, *arguments):
+        words = [sys.executable, "-m", module, *map(str, arguments)]
+        started.append(subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def test_over_tls_with_keys_nodes_and_the_server_are_killed_and_it_ends_as_a_local_run(tmp_path, population, spawn):
+    data, hosted = population
+    config = RunConfig.checked(method="pfedrec", settings=SMALL, data="small", rounds=3, seed=9, channel=())
+    out = tmp_path / "run"
+    prepare(
+        out,
+        config,
+        FederationSettings.checked(expected=len(NAMES), minimum=2, deadline=12.0, record=True, counted=1),
+        Catalogue.of(data),
+    )
+    with Federation(out) as federation:
+        federation.serve()
+        keys = {name: (tmp_path / name, tmp_path / f"{name}.key") for name in NAMES}
         for name in NAMES:
-            federation.register(name)
-            if name == "better":  # as on a machine of its own
-                join(federation, tmp_path / name)
-            else:
-                federation.node(name, tmp_path / name, tmp_path / f"{name}.key", MISBEHAVE=bad.get(name, ""))
-        # Three who have no business here: one with somebody else's key, one with none that is known, one without TLS.
-        intruders(federation, tmp_path)
-        federation.run(out)
-        follower = follow(out, federation, ("superlink",))
-        until(federation.processes["superlink"], (tmp_path / "asked-killed").exists)
-        federation.stop("killed", how=signal.SIGKILL)
+            federation.admit(name, *keys[name])
+            with closing(DeviceFolder.open(keys[name][0], Key.file(keys[name][1]))) as folder:
+                folder.pin(Policy.of(config, 1))
+        where, root = f"127.0.0.1:{federation.port}", out / "tls" / "ca.crt"
+        asked = tmp_path / "asked-killed"
+        spawn("tests.runtimes.flower.rogue", "nan", where, *keys["nan"], root)
+        killed = spawn("tests.runtimes.flower.rogue", asked, where, *keys["killed"], root)
+        better = keys["better"]  # as on a machine of its own
+        given = ["federation", "join", where, "--folder", better[0], "--key", better[1], "--root", root]
+        spawn("federec", *given)
+        federation.node("damaged", *keys["damaged"])
+        log = out / "logs" / "damaged.log"
+        until(federation.server, lambda: log.exists() and "connected" in log.read_text())
+        vault = tmp_path / "damaged" / "device.db"
+        vault.write_bytes(vault.read_bytes()[:2000] + bytes(3000) + vault.read_bytes()[5000:])
+        federation.node("good", *keys["good"])
+        follower = follow(out, federation)
+        until(federation.server, asked.exists)
+        killed.kill()
         for event in follower:
             if event["event"] == "round":
                 break
-        os.kill(events(out, "start")[0]["pid"], signal.SIGKILL)
+        federation.stop_server(signal.SIGKILL)
         FederationSettings.read(out).model_copy(update={"expected": 2}).write(out)
-        federation.run(out)
-        assert [*follow(out, federation, ("superlink",), (out / EVENTS).stat().st_size)]
-        refused = {name: federation.processes[name].poll() for name in ("twin", "stranger", "plain")}
-    assert_gone(out)
-    assert refused["twin"] == refused["stranger"] == 1
-    for name in ("twin", "stranger", "plain"):
-        assert "SuperNode ID" not in (out / "logs" / f"{name}.log").read_text()
+        federation.serve()
+        assert [*follow(out, federation, (out / EVENTS).stat().st_size)]
+        second = subprocess.run(
+            [sys.executable, "-m", "federec", *map(str, given)], capture_output=True, text=True, timeout=60
+        )
+    assert second.returncode == 2
+    assert "takes part already" in second.stderr
 
     # The right rounds, each rejection counted.
     assert [line["round"] for line in map(json.loads, (out / "rounds.jsonl").read_text().splitlines())] == [1, 2, 3]
     first, again = (line["round"] for line in events(out, "start"))
     assert (first, again) in ((1, 2), (1, 3))  # it may have come to the end of a round before the signal
+    assert "Traceback" not in (out / "logs" / "good.log").read_text() + (out / "logs" / "server.log").read_text()
     assert {line["reason"] for line in events(out, "rejected") if line["round"] == 1} >= {"non-finite", "failed"}
 
     # What the server made of it is what a local run makes of the same devices.
@@ -234,66 +255,3 @@ def test_over_tls_with_keys_nodes_and_the_server_are_killed_and_it_ends_as_a_loc
     messages = recorded(out / "received")
     assert len(messages) >= 10
     assert search(messages, secrets) == []
-
-
-def test_under_secure_aggregation_the_server_process_receives_sums_alone(tmp_path):
-    out, data = tmp_path / "run", RunConfig.checked(data=str(write_ratings(tmp_path / "ratings.csv"))).load()
-    secure = ({"stage": "secure-sum"},)
-    config = RunConfig.checked(method="pfedrec", settings=SMALL, data="small", rounds=1, seed=4, channel=secure)
-    prepare(out, config, FederationSettings.checked(expected=3, minimum=3, record=True), Catalogue.of(data))
-    share_out(out, data, 3)
-    assert [*bring_up(out, tls=True, auth=True)][-1]["event"] == "finished"
-    assert_gone(out)
-    run_locally(config, data, RunFolder(tmp_path / "local"))
-    assert_same(out, tmp_path / "local")
-    devices, method = Devices.of(leave_one_out(data, 4), False), config.build()
-    secrets = Secrets(data.n_items)
-    for number in range(3):
-        store = DeviceFolder.open(out / "devices" / f"device-{number}", Key.file(out / "secrets" / f"device-{number}"))
-        secrets.learn(store, State.start(method, data.n_items, len(store.users), 4))
-        alone, state = Sum(data.n_items), State.start(method, data.n_items, data.n_users, 4)
-        users = torch.tensor(store.slots)
-        learn(method, state, devices, users, 4, 1, Channel(), lambda update, users, alone=alone: alone.add(update))
-        total = alone.total["items"]
-        secrets.vectors += [total.flatten().numpy(), (total / len(store.users)).flatten().numpy()]
-    messages = recorded(out / "received")
-    assert len(messages) == 3 + 2 * 3 * 4  # who they are; a round and an evaluation, of four trips each
-    assert search(messages, secrets) == []
-
-
-def join(federation, device):
-    command = [sys.executable, "-m", "federec", "federation", "join", f"127.0.0.1:{federation.port}"]
-    options = {"--folder": device, "--key": device.with_suffix(".key"), "--root": federation.home / "tls" / "ca.crt"}
-    options["--auth"] = federation.home / "keys" / device.name
-    words = [word for option, value in options.items() for word in (option, str(value))]
-    federation.start(device.name, *command, *words)
-
-
-@pytest.mark.slow
-def test_flowers_simulation_engine_runs_the_same_client_app_on_100_virtual_nodes(tmp_path):
-    out, data = tmp_path / "run", RunConfig.checked(data=str(write_ratings(tmp_path / "ratings.csv", 200))).load()
-    config = RunConfig.checked(method="pfedrec", settings=SMALL, data="small", rounds=2, seed=4)
-    prepare(out, config, FederationSettings.checked(expected=100, deadline=300.0), Catalogue.of(data))
-    share_out(out, data, 100)
-    with Federation(out) as federation:
-        federation.warm_up()
-        federation.superlink(simulation=True)
-        federation.run(out, "--federation-config", "num-supernodes=100 client-resources-num-cpus=1")
-        assert [*follow(out, federation, ("superlink",))][-1]["event"] == "finished"
-    assert_gone(out)
-    run_locally(config, data, RunFolder(tmp_path / "local"))
-    assert_same(out, tmp_path / "local")
-
-
-def intruders(federation, folder):
-    from federec.runtimes.flower.certificates import node_key
-
-    keys = federation.home / "keys"
-    (keys / "twin").write_bytes((keys / "good").read_bytes())
-    (keys / "twin").chmod(0o600)
-    node_key(keys / "stranger")
-    for name in ("twin", "stranger"):
-        federation.node(name, folder / "good", folder / "good.key", "--max-retries", "3")
-    address = f"127.0.0.1:{federation.port}"
-    command = (federation.command("flower-supernode"), "--insecure", "--superlink", address, "--max-retries", "3")
-    federation.start("plain", *command, "--port", str(free_port()))

@@ -1,35 +1,37 @@
-"""A federation's message in Flower's: one record with one value.
-
-Each record, array and chunk of an array is a request of its own on every leg of a message's way, and requests are what
-most of a message's time goes into.
-"""
+"""What server and node agree on: bytes in Flower's messages, their size, and where TLS is not needed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import ipaddress
 
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
-RECORD, CONTENT = "federec", "content"
+MEGABYTES = 64
+"""Largest message, unless said otherwise."""
+
+NODES = "nodes"
+"""Folder in that of a run: the certificates of the nodes that take part."""
+
+_RECORD, _CONTENT = "federec", "content"
 
 
 def packed(content: bytes) -> RecordDict:
     """Bytes as Flower carries them."""
-    return RecordDict({RECORD: ConfigRecord({CONTENT: content})})
+    return RecordDict({_RECORD: ConfigRecord({_CONTENT: content})})
 
 
-def unpacked(record: RecordDict) -> bytes:
+def unpacked(message: Message) -> bytes:
     """The bytes of a message; none where it holds something else, which no version of the protocol can read."""
-    return content_of(record.config_records.get(RECORD) or {})
-
-
-def content_of(values: Mapping[str, object]) -> bytes:
-    """The bytes under their name among other values."""
-    content = values.get(CONTENT)
+    if not message.has_content():
+        return b""
+    record = message.content.config_records.get(_RECORD)
+    content = None if record is None else record.get(_CONTENT)
     return content if isinstance(content, bytes) else b""
 
 
-def size(part: Any) -> int:
-    """Bytes of a Flower message, or of a part of it, as it travels inside HTTP."""
-    return len(part.deflate()) + sum(map(size, (part.children or {}).values()))
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

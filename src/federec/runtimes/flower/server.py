@@ -1,53 +1,118 @@
-"""A federation's server as a Flower ServerApp: the grid is its network."""
+"""A federation's server: one process with one port, that of Flower's Fleet API."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from functools import partial
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from flwr.app import Context, Message
-from flwr.serverapp import Grid, ServerApp
+import uvicorn
 
+from federec.errors import UserError
+from federec.files import make_folder, read_bytes
+from federec.network.certificates import ROOT, SERVER, SERVER_KEY
+from federec.network.events import Events
 from federec.network.messages import Kind
 from federec.network.server import serve
+from federec.network.settings import FederationSettings
 from federec.network.transport import Delivery
-from federec.runtimes.flower import secure
-from federec.runtimes.flower.records import packed, unpacked
-
-app = ServerApp()
-
-_GRACE = 10.0  # seconds for which Flower keeps a message longer than the server waits for its reply
-
-
-@app.main()
-def main(grid: Grid, context: Context) -> None:
-    """Serve the federation of a folder, from where it stands."""
-    serve(GridTransport(grid), Path(str(context.run_config["folder"])))
+from federec.runs.folder import RunFolder
+from federec.runtimes.flower.admission import AUDIT, Admission
+from federec.runtimes.flower.gate import Connection, fleet_app
+from federec.runtimes.flower.link import Link
+from federec.runtimes.flower.records import MEGABYTES, NODES, is_loopback
 
 
-class GridTransport:
-    """Flower's SuperLink and SuperNodes."""
+class FleetTransport:
+    """Nodes that reach this process through Flower's Fleet API."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
-        self.secure_sum = partial(secure.ask, grid)
+    def __init__(self, link: Link, admission: Admission) -> None:
+        self.link, self.admission = link, admission
 
     def nodes(self) -> Collection[int]:
-        return set(self.grid.get_node_ids())
+        self.admission.look()
+        return self.link.get_nodes(self.link.run)
+
+    def users(self, node: int) -> int | None:
+        """How many users a node was admitted with."""
+        return self.admission.users(node)
 
     def send(self, messages: Mapping[int, bytes], kind: Kind, round_: int, timeout: float) -> dict[str, int]:
-        sent = [
-            Message(packed(content), node, kind, group_id=str(round_), ttl=timeout + _GRACE)
-            for node, content in messages.items()
-        ]
-        names = self.grid.push_messages(sent)
-        return {str(name): node for name, node in zip(names, messages, strict=True) if name}
+        return self.link.send(messages, kind, round_, timeout)
 
-    def collect(self, tickets: Collection[str]) -> Iterator[Delivery]:
-        for message in self.grid.pull_messages(list(tickets)):
-            ticket = message.metadata.reply_to_message_id
-            if message.has_error():
-                yield Delivery(ticket, None, f"Flower: {message.error.reason or message.error.code}")
-            else:
-                yield Delivery(ticket, unpacked(message.content))
+    def collect(self, tickets: Collection[str]) -> Iterable[Delivery]:
+        return self.link.collect(tickets)
+
+
+def run(
+    path: Path, host: str, port: int, certificates: Path, insecure: bool = False, megabytes: int = MEGABYTES
+) -> None:
+    """Serve the federation of a folder from where it stands to its end. `certificates` has the root's certificate and,
+    unless `insecure`, the server's own with its key."""
+    settings = FederationSettings.read(path)
+    if RunFolder(path).finished:
+        raise UserError(f"{path}: holds a finished run already")
+    if insecure and not is_loopback(host):
+        raise UserError(f"{host}: --insecure is for loopback; leave it out, or use --host 127.0.0.1")
+    if settings.metrics_port is not None and not is_loopback(settings.metrics_host):
+        raise UserError(
+            f"metrics_host={settings.metrics_host}: metrics are served on loopback, such as 127.0.0.1; to reach them "
+            "from elsewhere put a proxy with TLS before them"
+        )
+    os.umask(0o077)  # what a server writes is nobody else's
+    tls = () if insecure else (certificates / SERVER, certificates / SERVER_KEY)
+    for file in (certificates / ROOT, *tls):
+        read_bytes(file)
+    make_folder(path / NODES)
+    link = Link()
+    others = (certificates / ROOT, *tls[:1])
+    admission = Admission(link, path / NODES, read_bytes(certificates / ROOT), Events(path / AUDIT), others)
+    admission.look()
+    with listening(host, port) as listener:
+        start(link, admission, listener, tls, megabytes << 20)
+        serve(FleetTransport(link, admission), path, admission.root)
+
+
+def start(
+    link: Link, admission: Admission, listener: socket.socket, tls: tuple[Path, ...], most: int
+) -> uvicorn.Server:
+    """Answer nodes from a thread that ends with the process, or with the server that is returned."""
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # who was refused is in the audit log
+    config = uvicorn.Config(
+        fleet_app(link, admission, most),
+        http=Connection,
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        ssl_certfile=tls[0] if tls else None,
+        ssl_keyfile=tls[1] if tls else None,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise UserError(f"{tls[0]}: is not a certificate that fits its key ({error.strerror or error})") from None
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        time.sleep(0.01)
+    return server
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket for an address, or a UserError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        raise UserError(
+            f"{host}:{port}: cannot listen there ({error.strerror or error}); choose another port"
+        ) from None

@@ -1,20 +1,20 @@
-"""A whole federation on this machine: a SuperLink, SuperNodes and a run, started together and stopped together."""
+"""A whole federation on this machine: a server and nodes in processes of their own, started and stopped together."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
+import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,48 +23,18 @@ import flwr  # noqa: F401  where it is missing, that is said before anything is 
 
 from federec.errors import UserError
 from federec.files import make_folder, write_atomic
-from federec.methods.references import TRUSTED, absolute
+from federec.network.certificates import ROOT, ROOT_KEY, Authority
 from federec.network.device_folder import DeviceFolder, shares
 from federec.network.keys import Key
 from federec.network.settings import EVENTS
 from federec.runs.folder import RunFolder
-from federec.runtimes.flower import warm
-from federec.runtimes.flower.app import APP
-from federec.runtimes.flower.certificates import ROOT, SERVER, SERVER_KEY, certificates, node_key
+from federec.runtimes.flower.records import NODES
 
 HOST = "127.0.0.1"
-_NAME = "federec"
-_DEVICE = (
-    "httpcore",
-    "flwr.supernode.cli.flower_supernode",
-    "flwr.supercore.cli.flower_superexec",
-    "flwr.supernode.runtime.run_clientapp",
-    "federec.runtimes.flower.client",
-)
-_SERVER = (
-    "flwr.cli.app",
-    "flwr.superlink.cli.flower_superlink",
-    "flwr.superlink.runtime.run_serverapp",
-    "federec.runtimes.flower.server",
-)
-
-
-_REVIVE = 5.0
-"""Seconds between looks for nodes that have ended."""
-
-
-def environment(home: Path) -> dict[str, str]:
-    """Of all Flower processes: at home in a folder, silent towards the outside, with the packages that are here."""
-    return os.environ | {
-        "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        # Not sooner: a process that starts before its SuperNode has all of the message sleeps for a second.
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-    }
+TLS, LOGS = "tls", "logs"
+_PATIENCE = 5.0  # seconds for a process to end by itself
+_MEMORY = multiprocessing.get_context("forkserver")
+_MEMORY.set_forkserver_preload(["federec.runtimes.flower.node", __name__])  # nodes share the memory of what they load
 
 
 def free_port() -> int:
@@ -75,222 +45,100 @@ def free_port() -> int:
 
 
 class Federation:
-    """Processes of a federation on loopback; a context in which they live."""
+    """Processes of a federation on loopback; a context in which they live. Its certificates, and those of its nodes,
+    are in the folder of the run."""
 
-    def __init__(self, home: Path, tls: bool = False, auth: bool = False) -> None:
-        self.home, self.tls, self.auth = home.resolve(), tls, auth
-        self.port = free_port()
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.nodes: dict[str, Callable[[], None]] = {}
-        """What starts each node again."""
-        self.scratch = Path(tempfile.mkdtemp(prefix="federec-"))  # the address of a socket must be short
-        self.environment = environment(self.home / "flower")
+    def __init__(self, home: Path) -> None:
+        self.home, self.port = home.resolve(), free_port()
+        self.server: subprocess.Popen[bytes] | None = None
+        self.nodes: dict[str, BaseProcess] = {}
 
     def __enter__(self) -> Self:
-        make_folder(self.home / "logs")
-        if self.tls and not (self.home / "tls").exists():
-            certificates(self.home / "tls", ["localhost", HOST])
-        make_folder(self.home / "flower")
-        secure = f"root-certificates = '{self.home / 'tls' / ROOT}'" if self.tls else "insecure = true"
-        entry = f"[superlink]\ndefault = '{_NAME}'\n\n[superlink.{_NAME}]\naddress = '{HOST}:{self.port}'\n{secure}\n"
-        write_atomic(self.home / "flower" / "config.toml", entry)
+        for name in (LOGS, NODES):
+            make_folder(self.home / name)
+        tls = self.home / TLS
+        self.authority = Authority.read(tls) if (tls / ROOT_KEY).exists() else Authority.create(tls)
+        self.authority.serve(tls, ["localhost", HOST])
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Nodes first: one that ends tells the SuperLink, which refuses it for a minute if it comes back otherwise.
-        self.stop(*self.nodes.keys() & self.processes.keys())
-        self.stop(*self.processes)
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        for process in self.nodes.values():
+            process.terminate()
+        if self.server is not None:
+            self.server.terminate()
+        limit = time.monotonic() + _PATIENCE
+        for process in self.nodes.values():
+            process.join(max(0.0, limit - time.monotonic()))
+            process.kill()
+            process.join()
+        if self.server is not None:
+            self.stop_server(signal.SIGKILL)
 
-    # Processes
-
-    def start(self, name: str, *command: str, **environ: str) -> subprocess.Popen[bytes]:
-        """Start a process in a group of its own; what it says goes to logs/NAME.log."""
-        with (self.home / "logs" / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
+    def serve(self, *options: str) -> None:
+        """Start the server."""
+        where = "--host", HOST, "--port", str(self.port), "--certificates", str(self.home / TLS)
+        command = [sys.executable, "-m", "federec", "federation", "serve", str(self.home), *where, *options]
+        with (self.home / LOGS / "server.log").open("ab") as log:
+            self.server = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.environment | environ,
+                stderr=log,
+                env=os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
-        self.processes[name] = process
-        return process
 
-    def stop(self, *names: str, how: signal.Signals = signal.SIGTERM) -> None:
-        """Stop processes with all that they have started; those that still run after five seconds are killed."""
-        for name in names:
-            _signal(self.processes[name], how)
-        limit = time.monotonic() + 5
-        for name in names:
-            process = self.processes.pop(name)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, limit - time.monotonic()))
-            _signal(process, signal.SIGKILL)
-            process.wait()
+    def stop_server(self, how: signal.Signals = signal.SIGTERM) -> None:
+        assert self.server is not None
+        self.server.send_signal(how)
+        self.server.wait()
 
-    def fail_if_dead(self, *names: str) -> None:
-        """A UserError where a process that should be there is not."""
-        for name in names:
-            if name in self.processes and (code := self.processes[name].poll()) is not None:
-                log = self.home / "logs" / f"{name}.log"
-                raise UserError(f"{name} ended with code {code}; see {log}")
+    def admit(self, name: str, device: Path, key: Path) -> None:
+        """Admit a device folder, unless it was admitted before."""
+        path = self.home / NODES / f"{name}.crt"
+        if path.exists():
+            return
+        with closing(DeviceFolder.open(device, Key.file(key))) as folder:
+            certificate = self.authority.admit(folder.identity.request(), len(folder.users))
+            folder.admit(certificate, self.authority.pem)
+        write_atomic(path, certificate)
 
-    # What they are
+    def node(self, name: str, device: Path, key: Path, trusted: Sequence[str] = ()) -> None:
+        """Start a node for a device folder that was admitted."""
+        given = f"{HOST}:{self.port}", device, key, self.home / TLS / ROOT, False, tuple(trusted)
+        self.nodes[name] = _MEMORY.Process(target=_node, args=(self.home / LOGS / f"{name}.log", given), daemon=True)
+        self.nodes[name].start()
 
-    def warm_up(self) -> None:
-        """Let Flower's commands start from a process that has loaded everything."""
-        address = self.scratch / "warm"
-        self.start("warm", sys.executable, "-m", "federec.runtimes.flower.warm", str(address), *_DEVICE, *_SERVER)
-        warm.stand_ins(self.scratch / "bin", address)
-        self.environment["PATH"] = f"{self.scratch / 'bin'}{os.pathsep}{self.environment['PATH']}"
-        self.wait(address.exists, 120, "warm")
-
-    def superlink(self, simulation: bool = False) -> None:
-        """The server's end of the network; or of Flower's simulated network."""
-        secure = ["--insecure"]
-        if self.tls:
-            tls = self.home / "tls"
-            parts = {"--ssl-ca-certfile": ROOT, "--ssl-certfile": SERVER, "--ssl-keyfile": SERVER_KEY}
-            secure = [word for option, file in parts.items() for word in (option, str(tls / file))]
-        auth = ["--enable-supernode-auth"] if self.auth else ["--simulation"] if simulation else []
-        base = ["--host", HOST, "--port", str(self.port), "--database", str(self.home / "flower" / "state.db")]
-        self.start("superlink", self.command("flower-superlink"), *base, *secure, *auth)
-        self.wait(self.answers, 60, "superlink")
-
-    def answers(self) -> bool:
-        """Whether something listens on the SuperLink's port."""
-        with socket.socket() as probe:
-            return probe.connect_ex((HOST, self.port)) == 0
-
-    def register(self, name: str) -> None:
-        """Make a key for a node and register it with the SuperLink."""
-        key = self.home / "keys" / name
-        if not key.exists():
-            node_key(key)
-            self.flwr("supernode", "register", f"{key}.pub", _NAME)
-
-    def node(self, name: str, device: Path, key: Path, *extra: str, **environ: str) -> None:
-        """A node's end of the network."""
-        self.nodes[name] = partial(self.node, name, device, key, *extra, **environ)
-        secure = ["--root-certificates", str(self.home / "tls" / ROOT)] if self.tls else ["--insecure"]
-        auth = ["--auth-supernode-private-key", str(self.home / "keys" / name)] if self.auth else []
-        self.start(
-            name,
-            self.command("flower-supernode"),
-            *("--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())),
-            *("--node-config", node_config(device, key)),
-            *secure,
-            *auth,
-            *extra,
-            **environ,
-        )
-
-    def revive(self) -> None:
-        """Start nodes again that have ended by themselves: the SuperLink refuses a node whose last process was killed,
-        until it has missed that process for a while."""
-        for name in self.nodes.keys() & self.processes.keys():
-            if self.processes[name].poll() is not None:
-                self.stop(name)
-                self.nodes[name]()
-
-    def run(self, folder: Path, *extra: str) -> None:
-        """Let the SuperLink start the run of a federation's folder."""
-        self.flwr("run", str(folder / APP), _NAME, *extra)
-
-    def flwr(self, *arguments: str) -> str:
-        """Flower's own command line."""
-        ended = subprocess.run(
-            [self.command("flwr"), *arguments], env=self.environment, capture_output=True, text=True, timeout=120
-        )
-        if ended.returncode:
-            last = (ended.stderr + ended.stdout).strip().splitlines()[-1:]
-            raise UserError(f"flwr {' '.join(arguments[:2])} failed: {' '.join(last)}")
-        return ended.stdout
-
-    def command(self, name: str) -> str:
-        return shutil.which(name, path=self.environment["PATH"]) or name
-
-    def wait(self, ready: Callable[[], bool], seconds: float, *alive: str) -> None:
-        """Wait until something is ready, as long as these processes live."""
-        limit = time.monotonic() + seconds
-        while not ready():
-            self.fail_if_dead(*alive)
-            if time.monotonic() > limit:
-                raise UserError(f"{alive[0]} was not ready after {seconds:g} s; see {self.home / 'logs'}")
-            time.sleep(0.05)
+    def check(self) -> None:
+        """A UserError where a process has ended that should be there."""
+        for name, process in self.nodes.items():
+            if process.exitcode not in (None, -signal.SIGKILL):
+                raise UserError(f"{name} ended with code {process.exitcode}; see {self.home / LOGS / name}.log")
+        if self.server is not None and (code := self.server.poll()) is not None:
+            raise UserError(f"the server ended with code {code}; see {self.home / LOGS / 'server.log'}")
 
 
-def join(
-    superlink: str,
-    device: Path,
-    key: Path,
-    root: Path | None,
-    auth: Path | None,
-    insecure: bool,
-    trusted: Sequence[str] = (),
-) -> int:
-    """A SuperNode for a device folder, until it ends or is stopped; its exit code. All its processes are forks of this
-    one, and so share the memory that loading everything takes. `trusted` are references of what the server may ask the
-    device to run besides federec's own methods."""
-    DeviceFolder.open(device, Key.file(key)).close()
-    with tempfile.TemporaryDirectory(prefix="federec-") as scratch:
-        address, folder = Path(scratch) / "warm", Path(scratch) / "bin"
-        environ = environment(Path(scratch) / "flower") | trusting(trusted)
-        warm.stand_ins(folder, address, ("flower-supernode", "flower-superexec", "flwr-clientapp"))
-        secure = ["--root-certificates", str(root)] if root else ["--insecure"] if insecure else []
-        proof = ["--auth-supernode-private-key", str(auth)] if auth else []
-        where = "--superlink", superlink, "--host", HOST, "--port", str(free_port())
-        command = [str(folder / "flower-supernode"), *where, "--node-config", node_config(device, key), *secure, *proof]
-        nodes: list[subprocess.Popen[bytes]] = []
-
-        def start() -> Callable[[], bool]:
-            path = f"{folder}{os.pathsep}{environ['PATH']}"
-            node = subprocess.Popen(command, env=environ | {"PATH": path}, preexec_fn=_die_with_parent)
-            nodes.append(node)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: node.terminate())
-            return lambda: node.poll() is None
-
-        warm.serve(address, _DEVICE, start)
-        return nodes[0].wait()
-
-
-def trusting(references: Iterable[str]) -> dict[str, str]:
-    """The environment of nodes that may run these methods and plug-ins besides federec's own."""
-    known = [*filter(None, [os.environ.get(TRUSTED)]), *map(absolute, references)]
-    return {TRUSTED: ",".join(known)} if known else {}
-
-
-def node_config(device: Path, key: Path) -> str:
-    """How a SuperNode is told which folder is its own."""
-    return f"device={json.dumps(str(device.resolve()))} key={json.dumps(str(key.resolve()))}"
-
-
-def bring_up(path: Path, tls: bool, auth: bool) -> Iterator[dict[str, Any]]:
+def bring_up(path: Path) -> Iterator[dict[str, Any]]:
     """Serve a prepared folder with the devices in it, to the end; the server's events on the way."""
+    os.umask(0o077)
     since = (path / EVENTS).stat().st_size if (path / EVENTS).exists() else 0
-    with Federation(path, tls, auth) as federation:
-        federation.warm_up()
-        federation.superlink()
-        config = RunFolder(path).config()
-        trusted = trusting(name for name in (config.method, *config.plugins) if name in config.sources)
+    config = RunFolder(path).config()
+    trusted = [name for name in (config.method, *config.plugins) if name in config.sources]
+    with Federation(path) as federation:
+        federation.serve()
         for folder, key in shares(path.resolve()):
-            if auth:
-                federation.register(folder.name)
-            federation.node(folder.name, folder, key, **trusted)
-        federation.run(path)
-        yield from follow(path, federation, ("warm", "superlink"), since)
+            federation.admit(folder.name, folder, key)
+            federation.node(folder.name, folder, key, trusted)
+        yield from follow(path, federation, since)
 
 
-def follow(folder: Path, federation: Federation, names: Sequence[str], since: int = 0) -> Iterator[dict[str, Any]]:
+def follow(folder: Path, federation: Federation, since: int = 0) -> Iterator[dict[str, Any]]:
     """The server's events as they come, until the run is over. A UserError where a process has to be there and is not,
     or where the run failed."""
-    path, position, revived = folder / EVENTS, since, time.monotonic()
+    path, position = folder / EVENTS, since
     while True:
         if path.exists() and path.stat().st_size > position:
             with path.open("rb") as file:
@@ -305,16 +153,34 @@ def follow(folder: Path, federation: Federation, names: Sequence[str], since: in
                         return
                     if event["event"] == "failed":
                         raise UserError(f"the run failed: {event['error']}")
-        federation.fail_if_dead(*names)
-        if time.monotonic() > revived + _REVIVE:
-            federation.revive()
-            revived = time.monotonic()
+        else:  # all that it said was read
+            federation.check()
         time.sleep(0.1)
 
 
-def _signal(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, how)
+def _node(log: Path, given: tuple[Any, ...]) -> None:
+    """In a new process: a node whose words go to a file."""
+    from federec.runtimes.flower.node import join
+
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the one that started it will say when to stop
+    os.umask(0o077)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    try:
+        join(*given)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(2) from None
+
+
+def _follow_parent() -> None:
+    """In a node: end when the process that has started it is killed. It is a fork of another one."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _die_with_parent() -> None:

@@ -1,0 +1,85 @@
+"""A node's reply as a vector of integers, which is what a secure sum adds up; and the reply that a sum stands for.
+
+The vector: how many users it speaks for; 1 for each parameter that the node has something to say of and 0 for each
+other; sums and counts of losses and metrics; then the parameters, item tables whole. A value beyond +-most for each
+user is cut off, the rest is rounded to one of `STEPS` steps in that range. Sums of whole numbers are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from federec.cohort.layers import Param, Params
+from federec.evaluation.metrics import rank_metrics
+from federec.federation.device import LOSS
+from federec.network.messages import Order, Reply
+from federec.network.parameters import Payload
+from federec.stages.secure_sum import STEPS
+
+_LONG = 64.0  # a device's sum of losses is over all its steps, and so this much longer than other values
+
+
+def length(sends: Mapping[str, Param], n_items: int) -> int:
+    """How many numbers a vector has."""
+    return 1 + len(sends) + 2 * len(_names()) + sum(math.prod(_shape(param, n_items)) for param in sends.values())
+
+
+def flat(reply: Reply, sends: Mapping[str, Param], n_items: int, most: float) -> NDArray[np.int64]:
+    """A node's vector."""
+    values = reply.update.rows | reply.update.layers
+    pairs = [torch.tensor(reply.sums.get(name, (0.0, 0)), dtype=torch.float64) for name in _names()]
+    parts = [torch.stack(pairs).flatten() / _scales(n_items)]
+    for name, param in sends.items():
+        parts.append(values.get(name, torch.zeros(_shape(param, n_items))).flatten().double())
+    range_ = most * max(1, reply.devices)
+    rounded = (torch.cat(parts).clamp(-range_, range_) / _step(most)).round().long()
+    whole = [reply.devices, *(int(name in values) for name in sends)]
+    return np.concatenate([np.array(whole, np.int64), rounded.numpy()])
+
+
+def unflat(total: NDArray[np.int64], order: Order, sends: Mapping[str, Param], n_items: int, most: float) -> Reply:
+    """The reply that the sum of all vectors stands for."""
+    users, said = int(total[0]), (total[1 : 1 + len(sends)] > 0).tolist()
+    rest = torch.from_numpy(total[1 + len(sends) :]).double() * _step(most)
+    figures = 2 * len(_names())
+    pairs, rest = (rest[:figures] * _scales(n_items)).view(-1, 2).tolist(), rest[figures:]
+    sums = {name: (sum_, round(count)) for name, (sum_, count) in zip(_names(), pairs, strict=True) if round(count) > 0}
+    rows: Params = {}
+    layers: Params = {}
+    for (name, param), told in zip(sends.items(), said, strict=True):
+        shape = _shape(param, n_items)
+        value, rest = rest[: math.prod(shape)].view(shape).float(), rest[math.prod(shape) :]
+        if told:
+            (rows if param.rows else layers)[name] = value
+    update = Payload(torch.arange(n_items if rows else 0), rows, layers)
+    return Reply(order.run, order.round, "", users, sums, update=update)
+
+
+def spoiled(total: NDArray[np.int64], nodes: int, users: int) -> bool:
+    """Whether a sum over nodes with so many users at most cannot be one of honest vectors."""
+    numbers, said = total[:1], total[1:]
+    return not 0 < int(numbers[0]) <= users or bool((np.abs(said) > max(nodes, users * (STEPS // 2))).any())
+
+
+def _shape(param: Param, n_items: int) -> tuple[int, ...]:
+    return (n_items,) * param.rows + param.sized(n_items)
+
+
+def _step(most: float) -> float:
+    return 2 * most / STEPS
+
+
+def _scales(n_items: int) -> torch.Tensor:
+    scales = {LOSS: _LONG, "interactions": float(n_items)}
+    return torch.tensor([scales.get(name, 1.0) for name in _names() for _ in range(2)], dtype=torch.float64)
+
+
+def _names() -> list[str]:
+    metrics = rank_metrics(torch.zeros(1))
+    kinds = [f"{part} {kind}" for part in ("valid", "test") for kind in ("sampled", "full")]
+    return [LOSS, "interactions", *(f"{kind} {name}" for kind in kinds for name in metrics)]
