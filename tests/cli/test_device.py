@@ -184,3 +184,33 @@ def test_help(federec):
     said = " ".join(federec("device", "forget", "--help").out.split())
     assert "cannot be taken out of it again" in said
     assert "all private parameters of the user" in said
+
+
+def test_the_policy_is_shown_and_changed_in_words(federec, refused, phone):
+    said = federec("device", "policy").out
+    assert "It runs pfedrec, which is installed here, in one run" in said
+    assert "only as part of a sum over at least 10 certified devices" in said
+    assert "at least 4 certified devices" in federec("device", "policy", "--cohort", 4).out
+    said = federec("device", "policy", "--method", "fedmf", "--show-server-what-i-like", "--runs", 3).out
+    assert "It runs fedmf" in said and "in 3 runs" in said
+    assert "may read this device's own updates" in said
+    assert "at least 10 certified devices" in federec("device", "policy", "--reset").out
+    assert "unknown stage 'clipp'" in refused("device", "policy", "--stage", "clipp:norm=1")
+    assert "at least 10 certified devices" in federec("device", "policy").out
+    noisy = ("--stage", "clip:norm=1", "--stage", "dense", "--stage", "gaussian:scale=9")
+    assert "epsilon 2.5" in federec("device", "policy", "--epsilon", 2.5, *noisy).out
+
+
+def test_a_device_is_admitted_once_for_each_key(federec, refused, place, phone):
+    from federec.network.certificates import Authority
+
+    root = Authority.create(place / "root")
+    request = federec("device", "request").out
+    assert request.startswith("-----BEGIN CERTIFICATE REQUEST-----") and federec("device", "request").out
+    (place / "me.crt").write_bytes(root.admit(request.encode()))
+    assert "admitted" in federec("device", "admit", place / "me.crt", "--root", place / "root" / "ca.crt").out
+    assert federec("device", "request", "--new-key").code == 0
+    said = refused("device", "admit", place / "me.crt", "--root", place / "root" / "ca.crt")
+    assert "this certificate belongs to another device" in said
+    (place / "bad.crt").write_text("no certificate")
+    assert "certificate" in refused("device", "admit", place / "bad.crt", "--root", place / "root" / "ca.crt")

@@ -28,6 +28,7 @@ from federec.network.catalogue import Catalogue
 from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
 from federec.network.parameters import Payload
+from federec.network.policy import Policy
 from federec.network.vault import Vault
 
 KEY = Key("file", b"k" * 32)
@@ -51,6 +52,22 @@ def test_a_share_of_a_data_set_trains_on_what_a_local_run_trains_on(tmp_path, ra
             assert torch.equal(own, same)
             own, same = (d.gaps[d.closed_ptr[u] : d.closed_ptr[u + 1]] for d, u in ((part, local), (everyone, code)))
             assert torch.equal(own, same)
+
+
+def test_a_folder_of_an_older_version_gets_an_identity_and_the_default_policy(store):
+    store.add(0, "item-3")
+    with store._vault.change():
+        for name in ("identity", "policy"):
+            store._vault.delete(name)
+        store._vault.put("secret", b"s" * 32)
+    store.close()
+    opened = DeviceFolder.open(store.path, KEY)
+    assert opened.policy == Policy() and opened.identity.public and not opened.identity.certificate
+    assert opened.history(0).items.tolist() == [3]
+    assert "secret" not in opened._vault.names("")
+    public = opened.identity.public
+    opened.close()
+    assert DeviceFolder.open(store.path, KEY).identity.public == public
 
 
 def test_what_was_added_is_there_when_opened_again(store):

@@ -75,6 +75,8 @@ class DeviceFolder:
     def __init__(self, path: Path, key: Key) -> None:
         check_folder(path)
         self.path, self._vault = path, Vault(path / FILE, key)
+        if self._vault.get("identity") is None:
+            self._upgrade()
         self.catalogue = Catalogue.parse(self._vault.need("catalogue"))
         users = json.loads(self._vault.need("users"))
         self.users: list[str] = [label for label, _ in users]
@@ -114,6 +116,15 @@ class DeviceFolder:
     def close(self) -> None:
         """Close the file. What was written is safe without this."""
         self._vault.close()
+
+    def _upgrade(self) -> None:
+        """Give a folder of version 0.2 or older what it lacks."""
+        from federec.network.certificates import Identity
+
+        with self._vault.change():
+            self._vault.put("identity", Identity.new().secret())
+            self._vault.put("policy", b"{}")
+            self._vault.delete("secret")
 
     # What users did
 
