@@ -92,11 +92,8 @@ class Node:
     @property
     def users(self) -> int:
         """How many it was admitted for."""
-        folder = self.folder or _Folder(self.path, self.key)
-        users = member(folder.identity.certificate, folder.root).users
-        if self.folder is None:
-            folder.close()
-        return users
+        self.folder = self.folder or _Folder(self.path, self.key)
+        return member(self.folder.identity.certificate, self.folder.root).users
 
     def close(self) -> None:
         if self.folder is not None:
