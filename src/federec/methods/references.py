@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import AfterValidator
 
 from federec.errors import UserError, did_you_mean
 from federec.methods.importing import by_import, digest, from_file, lasting, source
@@ -142,6 +144,10 @@ def absolute(reference: str) -> str:
     """The same reference, good in any directory."""
     home, colon, name = reference.rpartition(":")
     return f"{Path(home).expanduser().absolute()}:{name}" if colon and _is_path(home) else reference
+
+
+Reference = Annotated[str, AfterValidator(absolute)]
+"""A reference among settings."""
 
 
 def _is_path(home: str) -> bool:

@@ -19,7 +19,7 @@ from pydantic import PositiveFloat, PositiveInt, ValidationError, field_validato
 
 from federec.errors import UserError, first_fault
 from federec.federation.channel import Channel
-from federec.methods.references import absolute
+from federec.methods.references import Reference
 from federec.network.ledger import Spent
 from federec.runs.config import RunConfig
 from federec.settings import Settings
@@ -46,9 +46,9 @@ def smallest_cohort(nodes: int) -> int:
 class Policy(Settings):
     """What a device does for a server, and what it never does."""
 
-    method: str = "pfedrec"
+    method: Reference = "pfedrec"
     """The method that it runs."""
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[Reference, ...] = ()
     """The plug-ins on it."""
     channel: tuple[dict[str, Any], ...] | None = None
     """The least that must happen to what it sends; None: `secure-sum`, unless it may send in the clear or under
@@ -64,16 +64,6 @@ class Policy(Settings):
     """Epsilon that noise may use up in all, where it sends in the clear under noise."""
     clear: bool = False
     """Whether the server may read this device's own update, which tells what its users like."""
-
-    @field_validator("method")
-    @classmethod
-    def _absolute(cls, reference: str) -> str:
-        return absolute(reference)
-
-    @field_validator("plugins")
-    @classmethod
-    def _all_absolute(cls, references: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(absolute, references))
 
     @field_validator("channel")
     @classmethod

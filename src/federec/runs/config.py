@@ -18,7 +18,7 @@ from federec.federation.channel import Link
 from federec.files import read_bytes
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.importing import digest, source
-from federec.methods.references import absolute
+from federec.methods.references import Reference, absolute
 from federec.methods.registry import trusted_method
 from federec.plugins.base import parts
 from federec.plugins.registry import build, references, trusted_plugin
@@ -29,9 +29,9 @@ from federec.stages.registry import plain, stage
 class RunConfig(Settings):
     """`config.yaml` of a run folder."""
 
-    method: str = "pfedrec"
+    method: Reference = "pfedrec"
     """Reference of the method: its name, `path/to/mine.py:Mine` or `package.module:Mine`."""
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[Reference, ...] = ()
     """References of the plug-ins on it, the last one outermost."""
     sources: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of the file that defines a class, by the reference of the class; none for federec's own classes."""
@@ -65,16 +65,6 @@ class RunConfig(Settings):
 
     engine: Literal["auto", "torch", "fused"] = "auto"
     """What plays rounds: `torch`, or `fused` kernels where the method has one; `auto` takes the faster."""
-
-    @field_validator("method")
-    @classmethod
-    def _absolute(cls, reference: str) -> str:
-        return absolute(reference)
-
-    @field_validator("plugins")
-    @classmethod
-    def _all_absolute(cls, references: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(absolute, references))
 
     @field_validator("protocol")
     @classmethod
