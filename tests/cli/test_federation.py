@@ -33,6 +33,17 @@ def test_prepare_and_new_items(federec, tmp_path, catalogue):
     assert json.loads((run / "catalogue.json").read_text())["items"] == ["m1", "m2", "m3", "m4"]
 
 
+def test_without_stages_devices_only_send_in_secure_sums(federec, tmp_path, catalogue):
+    channels, minimums = [], []
+    for number, stages in enumerate(((), ("--stage", "none"), ("--stage", "clip:norm=1", "--stage", "secure-sum"))):
+        run = tmp_path / str(number)
+        assert federec("federation", "prepare", run, "--catalogue", catalogue, *stages).code == 0
+        channels.append([each["stage"] for each in yaml.safe_load((run / "config.yaml").read_text())["channel"]])
+        minimums.append(json.loads((run / "federation.json").read_text())["minimum"])
+    assert channels == [["secure-sum"], [], ["clip", "secure-sum"]]
+    assert minimums == [10, 1, 10]
+
+
 def test_refusals_leave_nothing_behind(refused, tmp_path, catalogue, ratings):
     run = tmp_path / "run"
     for text, *arguments in (
@@ -56,6 +67,7 @@ def test_refusals_leave_nothing_behind(refused, tmp_path, catalogue, ratings):
         ("has 12 users, and a device hosts one or more", "up", "--data", ratings, "--devices", 13, "--out", run),
         ("--network minimum: write it as key=value", "up", "--data", ratings, "--network", "minimum", "--out", run),
         ("a round needs 3", "up", "--data", ratings, "--devices", 2, "--network", "minimum=3", "--out", run),
+        ("a device hides among others", "up", "--data", ratings, "--devices", 1, "--out", run),
         ("leave out the other options", "up", "--resume", tmp_path, "--rounds", 3),
         ("No such option '--tls'", "up", "--data", ratings, "--tls", "--out", run),
         ("is not the folder of a federation", "up", "--resume", tmp_path),

@@ -99,6 +99,8 @@ def up(
         interactions = config.load()
         if devices > (users := interactions.n_users):
             raise UserError(f"--devices {devices}: '{data}' has {users:,} users, and a device hosts one or more")
+        if devices < 2 and stage != ["none"]:
+            raise UserError("--devices 1: a device hides among others; make two or more, or let it show: --stage none")
         if settings.minimum is not None and devices < settings.minimum:
             raise UserError(f"--devices {devices}: a round needs {settings.minimum}; add devices, or lower minimum")
         prepare(path, config.model_copy(update=interactions.origin), settings, Catalogue.of(interactions))
