@@ -34,7 +34,7 @@ COHORT = 10
 """Nodes that a secure sum needs at least, unless a device says otherwise: large enough that leaving out a third, which
 may drop out or be the server's own, leaves a handful of strangers; small enough for a pilot."""
 DELTA = 1e-6
-SECURE = ({"stage": SecureSum.name},)
+SECURE = (plain(SecureSum()),)
 """The channel of a federation that names none."""
 
 
