@@ -262,6 +262,7 @@ def test_in_a_small_federation_a_device_that_spoils_every_sum_stops_the_run(play
         play("secure", at("train", Fault(change=garbage)), "spoiled", nodes=3, rounds=4, minimum=3)
 
 
+@pytest.mark.thorough
 def test_with_a_few_nodes_to_spare_a_device_that_spoils_every_sum_is_left_out(play):
     """12 nodes, 8 of which are needed: only one sum at a time, from which those that were part of spoiled ones are
     left out."""

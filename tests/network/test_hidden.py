@@ -82,7 +82,9 @@ def test_a_round_with_too_few_nodes_is_lost_and_the_next_one_goes_on(federation,
     def faults(node, kind, round_):
         return SILENT if (kind, round_) == ("train", 2) and node else NONE
 
-    made = federation(random_split().data, nodes=4, rounds=4, settings=SMALL, channel=SECURE, faults=faults)
+    made = federation(
+        random_split().data, nodes=4, rounds=4, settings=SMALL, channel=SECURE, faults=faults, deadline=0.5
+    )
     result = made.serve()
     assert [line["round"] for line in made.events("lost")] == [2]
     lines = [json.loads(line) for line in (made.run / "rounds.jsonl").read_text().splitlines()]
@@ -93,7 +95,7 @@ def test_a_round_with_too_few_nodes_is_lost_and_the_next_one_goes_on(federation,
 
 def test_three_lost_rounds_in_a_row_end_the_run_with_one_line(federation, random_split):
     made = federation(
-        random_split().data, nodes=4, rounds=9, settings=SMALL, channel=SECURE,
+        random_split().data, nodes=4, rounds=9, settings=SMALL, channel=SECURE, deadline=0.5,
         faults=lambda node, kind, round_: SILENT if kind == "train" and round_ > 1 else NONE,
     )  # fmt: skip
     with pytest.raises(UserError, match="round 4: 0 devices answered, 3 are needed, 3 rounds in a row"):
@@ -158,6 +160,7 @@ def test_there_is_an_alarm_when_learning_diverges(federation, random_split):
     assert result["rounds"] == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("nodes", [2, 20])
 def test_a_small_federation_learns_with_default_settings(random_split, tmp_path, monkeypatch, nodes):
     """Steps are chosen for hundreds of devices; a mean over two must not overshoot."""
