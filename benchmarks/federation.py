@@ -124,6 +124,7 @@ def alone(home: Path) -> tuple[float, float]:
         return learned
 
     with closing(DeviceFolder.open(folder, key)) as store:
+        store.pin(store.policy.model_copy(update={"runs": 2}))  # it has played in the federation before
         items = torch.randn(len(store.catalogue), 32)
     shared = Payload(torch.arange(len(items)), {"items": items})
     with patch.object(device, "learn", timed):

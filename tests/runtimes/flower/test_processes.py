@@ -115,7 +115,9 @@ def test_up_with_a_method_of_ones_own_stopped_by_ctrl_c_and_resumed_ends_as_a_lo
     (tmp_path / "mine.py").write_text(MINE)
     small = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
     given = ["--devices", 3, "--data", data, "--method", f"{tmp_path / 'mine.py'}:Mine", "--rounds", 2, *small]
-    process = up(out, *given, "--network", "metrics_port=0", "--network", "counted=1", "--out", out)
+    process = up(
+        out, *given, "--network", "metrics_port=0", "--network", "grace=60", "--network", "counted=1", "--out", out
+    )
     try:
         until(process, lambda: events(out, "round"))
         port = events(out, "start")[0]["metrics"]
@@ -183,7 +185,7 @@ def test_over_tls_with_keys_nodes_and_the_server_are_killed_and_it_ends_as_a_loc
     prepare(
         out,
         config,
-        FederationSettings.checked(expected=len(NAMES), minimum=2, deadline=12.0, record=True, counted=1),
+        FederationSettings.checked(grace=60.0, expected=len(NAMES), minimum=2, deadline=12.0, record=True, counted=1),
         Catalogue.of(data),
     )
     with Federation(out) as federation:
