@@ -238,7 +238,7 @@ def unix_sockets(pid):
 
 
 def test_a_malicious_device_neither_ends_nor_slows_a_run(public_place):
-    out = prepared(public_place, rounds=4, deadline=12.0)
+    out = prepared(public_place, rounds=4, deadline=30.0)  # for as long the server also waits for all devices to start
     with Federation(out) as federation:
         rogue_identity = Identity.new()
         certificate = federation.authority.admit(rogue_identity.request(), 1)
@@ -261,10 +261,10 @@ def test_a_malicious_device_neither_ends_nor_slows_a_run(public_place):
             stop.set()
             for thread in threads:
                 thread.join(60)
-    assert took < 120
+    assert took < 150
     rounds = [line["seconds"] for line in events(out, "round")]
     assert len(rounds) == 4
-    assert max(rounds[1:]) < 1.5 * 12.0  # never slower than the deadline
+    assert max(rounds[1:]) < 30.0 + 3.0  # never slower than the deadline
     assert_as_local(out, public_place)
 
 
