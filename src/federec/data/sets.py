@@ -138,10 +138,16 @@ def load(
     columns: Mapping[str, str] | None = None,
     min_interactions: int | None = None,
     k_core: int | None = None,
+    *,
+    min_rating: float | None = None,
+    repeats: str = "merge",
+    titles: str | Path | None = None,
+    held_out: Mapping[str, str | Path] | None = None,
 ) -> Interactions:
     """A named set, a user's file, or a folder of columns. A filter given here replaces the set's own."""
     name = str(name_or_path)
     origin = {"data": name, "columns": dict(columns or {}), "min_interactions": min_interactions, "k_core": k_core}
+    origin |= {"min_rating": min_rating, "repeats": repeats, "titles": titles, "held_out": dict(held_out or {})}
     if name in SETS:
         if columns:
             raise UserError(f"--columns is for files; the columns of '{name}' are known, leave it out")

@@ -38,6 +38,18 @@ def rank_metrics(ranks: Tensor) -> Metrics:
     return out
 
 
+def user_metrics(ranks: Tensor) -> dict[str, Tensor]:
+    """What each user contributes to the means of `rank_metrics`: [E] for every metric."""
+    position = ranks.long().double()
+    out: dict[str, Tensor] = {}
+    for k in CUTS:
+        hit = (ranks < k).double()
+        ndcg, mrr = hit / torch.log2(position + 2), hit / (position + 1)
+        out |= {f"hr@{k}": hit, f"ndcg@{k}": ndcg, f"mrr@{k}": mrr}
+        out |= {f"recall@{k}": hit, f"precision@{k}": hit / k, f"map@{k}": mrr}
+    return out
+
+
 def list_metrics(lists: Tensor, n_items: int) -> Metrics:
     """Metrics of the recommendation lists [E, TOP], -1 for no item: the fraction of the catalogue that appears in any
     list, and how unequally items are recommended (Gini: 0 = all items equally often, 1 = only one item)."""

@@ -50,8 +50,24 @@ class RunConfig(Settings):
     """Leave out users with fewer rows; the set's own filter if not given."""
     k_core: NonNegativeInt | None = None
     """Leave out users and items with fewer partners, until all have k."""
+    min_rating: float | None = None
+    """Only rows with at least this rating count as interactions; all rows if not given."""
+    repeats: Literal["merge", "keep"] = "merge"
+    """Rows that repeat a (user, item) pair: merged into the newest one, or kept as further training samples."""
+    titles: str | None = None
+    """A file with the titles of the items."""
+    held_out: dict[str, str] = Field(default_factory=dict)
+    """Files with the rows of `valid` and `test`, where the user has split the data already."""
+    split: str | None = None
+    """What is held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`. Not given:
+    `given` where the data says it, else `leave-one-out`."""
     protocol: str = "clean"
     """`clean` or `paper`."""
+    select: str | None = None
+    """The validation metric that picks the round, such as `full.ndcg@10` or `sampled.hr@10`; the protocol's own if not
+    given."""
+    patience: PositiveInt | None = None
+    """Stop after this many rounds without a better one; play all rounds if not given."""
     rounds: PositiveInt | None = None
     """How many rounds; the method's default if not given."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -183,7 +199,16 @@ class RunConfig(Settings):
 
     def load(self) -> Interactions:
         """The data."""
-        return load(self.data, self.columns, self.min_interactions, self.k_core)
+        return load(
+            self.data,
+            self.columns,
+            self.min_interactions,
+            self.k_core,
+            min_rating=self.min_rating,
+            repeats=self.repeats,
+            titles=self.titles,
+            held_out=self.held_out,
+        )
 
 
 def _classes(method: Method) -> tuple[type[Method], ...]:
