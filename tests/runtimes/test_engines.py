@@ -17,6 +17,7 @@ class Recorder:
 
     def __init__(self, items):
         self.items, self.scores = items, {}
+        self.whole = torch.ones(USERS, dtype=torch.bool)
 
     def add(self, users, score):
         for user, scores in zip(users.tolist(), score(self.items.expand(len(users), -1)), strict=True):

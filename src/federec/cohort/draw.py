@@ -97,6 +97,10 @@ class History:
     counts: Tensor
     everyone: Devices = field(repr=False)
 
+    def of(self, some: Tensor) -> History:
+        """That of some devices, by their places."""
+        return History(self.users[some], self.items[some], self.counts[some], self.everyone)
+
     @property
     def real(self) -> Tensor:
         """[C, L]: False for padding."""

@@ -19,7 +19,8 @@ Score = Callable[[Tensor], Tensor]
 Report = dict[str, Metrics]
 """`sampled`, `full`, and each for the quarter of users with the fewest interactions: `sampled_light`, `full_light`."""
 
-_BLOCK_BYTES = 32 * 2**20
+BLOCK_BYTES = 32 * 2**20
+"""Scores of all items are held for so many bytes at a time."""
 
 
 class Evaluator:
@@ -49,6 +50,8 @@ class Evaluator:
 
 class Sampled:
     """Ranks of the held-out items among the candidates."""
+
+    whole = None
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.of = evaluator
@@ -118,7 +121,7 @@ class Full:
         if not bool(real.any()):
             return
         n_items = self.of.split.data.n_items
-        size = max(1, int(_BLOCK_BYTES / (4 * self.width * len(users))))
+        size = max(1, int(BLOCK_BYTES / (4 * self.width * len(users))))
         blocks = torch.arange(n_items, device=users.device).split(size)
         scores = torch.cat([score(block.expand(len(users), -1)) for block in blocks], 1)[real]
         known = rows[real]
@@ -127,6 +130,11 @@ class Full:
         known = known.cpu()
         self.valid[known], self.test[known] = ranks.valid.cpu(), ranks.test.cpu()
         self.lists[known] = ranks.lists.cpu()
+
+    @property
+    def whole(self) -> Tensor:
+        """[n_users]: who is ranked against all items."""
+        return self.of.row >= 0
 
     def tensors(self) -> dict[str, Tensor]:
         """Ranks and lists so far, 0 for users that are not ranked yet."""

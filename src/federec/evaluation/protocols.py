@@ -6,15 +6,18 @@
          PFedRec, FedRAP and their descendants. That leaks the answer: every other item is pushed down sooner or
          later, the held-out ones never.
 
-Both choose the round by validation HR@10 against 99 sampled items. Among equals the earliest round counts
-(`runs/best.py`).
+`clean` chooses the round by validation NDCG@10 against all items, `paper` by HR@10 against 99 sampled ones, as the
+authors do. Among equals the earliest round counts (`runs/best.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from federec.errors import UserError, did_you_mean
+from federec.evaluation.metrics import rank_metrics
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,17 @@ class Protocol:
     name: str
     close_held_out: bool
     """Never draw validation and test items as training negatives."""
-    choose: str = "hr@10"
-    """The sampled validation metric that picks the round."""
+    select: str
+    """The validation metric that picks the round."""
 
 
-PROTOCOLS = {p.name: p for p in (Protocol("clean", close_held_out=False), Protocol("paper", close_held_out=True))}
+PROTOCOLS = {
+    p.name: p
+    for p in (
+        Protocol("clean", close_held_out=False, select="full.ndcg@10"),
+        Protocol("paper", close_held_out=True, select="sampled.hr@10"),
+    )
+}
 
 
 def protocol(name: str) -> Protocol:
@@ -34,3 +43,13 @@ def protocol(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise UserError(f"unknown protocol '{name}'{did_you_mean(name, PROTOCOLS)}")
     return PROTOCOLS[name]
+
+
+def selecting(name: str) -> tuple[str, str]:
+    """`full.ndcg@10` -> the ranking and the metric that pick the round."""
+    kind, _, metric = name.partition(".")
+    metrics = rank_metrics(torch.zeros(1))
+    if kind not in ("sampled", "full") or metric not in metrics:
+        known = [f"{kind}.{metric}" for kind in ("full", "sampled") for metric in metrics]
+        raise UserError(f"cannot select rounds by '{name}'{did_you_mean(name, known)}")
+    return kind, metric

@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError
 from federec.data.interactions import Interactions
 from federec.data.sets import load
 from federec.errors import UserError, did_you_mean, first_fault
-from federec.evaluation.protocols import protocol
+from federec.evaluation.protocols import protocol, selecting
 from federec.federation.channel import Link
 from federec.files import read_bytes
 from federec.methods.base import DeviceMethod, Method
@@ -87,6 +87,11 @@ class RunConfig(Settings):
     def _known_protocol(cls, name: str) -> str:
         return protocol(name).name
 
+    @field_validator("select")
+    @classmethod
+    def _known_metric(cls, name: str | None) -> str | None:
+        return name and ".".join(selecting(name))
+
     @field_validator("device")
     @classmethod
     def _known_device(cls, name: str) -> str:
@@ -120,6 +125,7 @@ class RunConfig(Settings):
                 "settings": _plain(method),
                 "channel": config.channel and tuple(plain(stage(values)) for values in config.channel),
                 "aggregator": link.aggregator.name if link is not None else None,
+                "select": config.select or protocol(config.protocol).select,
                 "rounds": min(rounds, method.most_rounds or rounds),
                 "participation": config.participation or method.default_participation,
             }
@@ -157,6 +163,7 @@ class RunConfig(Settings):
             raise UserError(f"{path}{where}: is not valid YAML; repair it or start a new run") from None
         if not isinstance(values, dict):
             raise UserError(f"{path}: holds no settings; name a config.yaml of a run")
+        values.setdefault("select", "sampled.hr@10")  # as versions before 0.3 chose, which did not write it down
         try:
             return RunConfig.checked(given, **{str(key): value for key, value in values.items()})
         except UserError as error:

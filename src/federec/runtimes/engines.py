@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
@@ -13,21 +13,13 @@ from torch import Tensor
 
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
-from federec.evaluation.evaluator import Score
 from federec.federation.channel import Link
 from federec.federation.engine import fused_round, fused_scores, neighbours, warm_up
 from federec.federation.round import play
-from federec.federation.scoring import Neighbour, score_global, score_own
+from federec.federation.scoring import Neighbour, Ranking, rank_own, score_global
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
-
-
-class Ranking(Protocol):
-    """Takes the scores of a few users at a time."""
-
-    def add(self, users: Tensor, score: Score) -> None:
-        """Ask for scores of these users and rank by them."""
 
 
 class Engine(Protocol):
@@ -82,7 +74,7 @@ class Stacked:
             nonlocal ranking
             now = time.perf_counter()
             for ranks in own:
-                ranks.add(cohort.users, partial(score_own, self.method, cohort, state))
+                rank_own(ranks, self.method, cohort, state, self.full)
             if other is not None:
                 other.add(cohort.users, partial(neighbour.score, self.method, cohort, state))
             ranking += time.perf_counter() - now
@@ -124,15 +116,19 @@ class Fused:
         playing = fused_round(self.method, state, self.devices, self.seed, round_, self.link)
         ranked = self.evaluated[users] if own else torch.zeros_like(users, dtype=torch.bool)
         asked, others = users[ranked], users[~ranked]
-        several = len(own) > 1
-        with nullcontext() if several else _one_torch_thread():
-            for some in asked.split(self.full if several else self.few):
-                score: Score = partial(playing.play, some)
-                if several:  # a user learns only once, so the rankings share the scores of all items
-                    items = torch.arange(self.devices.n_items, device=users.device)
-                    score = partial(score(items.expand(len(some), -1)).gather, 1)
-                for ranks in own:
-                    ranks.add(some, score)
+        thorough = [ranks.whole for ranks in own if ranks.whole is not None]
+        whole = torch.stack(thorough).any(0)[asked] if thorough else torch.zeros_like(asked, dtype=torch.bool)
+        for some in asked[whole].split(self.full):  # a user learns only once, so the rankings share all items' scores
+            items = torch.arange(self.devices.n_items, device=users.device)
+            scores = playing.play(some, items.expand(len(some), -1))
+            for ranks in own:
+                ranks.add(some, partial(scores.gather, 1))
+        with _one_torch_thread():
+            few = [ranks for ranks in own if ranks.whole is None]
+            assert len(few) <= 1  # a second one would have the users learn again
+            for some in asked[~whole].split(self.few):
+                for ranks in few:
+                    ranks.add(some, partial(playing.play, some))
             if len(others) or not len(asked):  # call the kernel once even without users: `finish` needs its record
                 playing.play(others, others.new_zeros(len(others), 0))
         report = playing.finish(sum_)

@@ -33,6 +33,8 @@ def train(
     seed: int = 0,
     participation: float | None = None,
     evaluate_users: int | None = None,
+    select: str | None = None,
+    patience: int | None = None,
     plugins: Sequence[str | type[Plugin]] = (),
     device: str = "cpu",
     engine: str = "auto",
@@ -50,7 +52,8 @@ def train(
     if plugins:
         method = with_plugins(method, plugins)
     given: dict[str, Any] = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
-    given |= {"evaluate_users": evaluate_users, "device": device, "engine": engine}
+    given |= {"evaluate_users": evaluate_users, "select": select, "patience": patience}
+    given |= {"device": device, "engine": engine}
     given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
     return run(config, data, RunFolder(out) if out is not None else None, on_round, method=method)
