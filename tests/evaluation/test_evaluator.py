@@ -38,7 +38,7 @@ def hit_rate(ranks):
 
 
 def test_full_ranking_is_a_loop_over_users(split, table, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 7 * 9)  # blocks of items smaller than the catalogue
+    monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 4 * 7 * 9)  # blocks of items smaller than the catalogue
     valid, test = feed(Evaluator(split, 0).full(), table, [1, 9, 40, 50])
     valid_ranks, test_ranks = [], []
     for user, train in histories(split).items():

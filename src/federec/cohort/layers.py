@@ -101,4 +101,6 @@ def hidden(p: Params, name: str, x: Tensor, depth: int, user: Tensor | None = No
 
 def dot(user: Tensor, rows: Tensor) -> Tensor:
     """Inner products [C, B] of user vectors [C, dim] and item rows [C, B, dim]."""
+    if rows.stride(0) == 0:  # all have the same rows
+        return user @ rows[0].T
     return (rows * user[:, None]).sum(2)  # several times faster than a batched product with one column

@@ -19,8 +19,15 @@ Score = Callable[[Tensor], Tensor]
 Report = dict[str, Metrics]
 """`sampled`, `full`, and each for the quarter of users with the fewest interactions: `sampled_light`, `full_light`."""
 
-BLOCK_BYTES = 32 * 2**20
-"""Scores of all items are held for so many bytes at a time."""
+BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 32 * 2**20}
+"""What scoring a block of items may take: little enough for a CPU's cache, enough for a GPU to be worth a launch."""
+
+
+def score_all(users: Tensor, score: Score, n_items: int, width: int) -> Tensor:
+    """The users' scores of all items, block by block; scoring holds `width` values for each (user, item) pair."""
+    size = max(1, BLOCK_BYTES[users.device.type] // (4 * width * len(users)))
+    blocks = torch.arange(n_items, device=users.device).split(size)
+    return torch.cat([score(block.expand(len(users), -1)) for block in blocks], 1)
 
 
 class Evaluator:
@@ -120,10 +127,7 @@ class Full:
         real = rows >= 0
         if not bool(real.any()):
             return
-        n_items = self.of.split.data.n_items
-        size = max(1, int(BLOCK_BYTES / (4 * self.width * len(users))))
-        blocks = torch.arange(n_items, device=users.device).split(size)
-        scores = torch.cat([score(block.expand(len(users), -1)) for block in blocks], 1)[real]
+        scores = score_all(users, score, self.of.split.data.n_items, self.width)[real]
         known = rows[real]
         held_out = self.of.candidates.valid[known, 0].long(), self.of.candidates.test[known, 0].long()
         ranks = full_ranks(scores, self._train(users[real]), *held_out)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from federec import streams
-from federec.evaluation.evaluator import BLOCK_BYTES, Evaluator, Report, Score
+from federec.evaluation.evaluator import Evaluator, Report, Score, score_all
 from federec.evaluation.metrics import rank_metrics
 
 LEAST = 250
@@ -118,9 +118,7 @@ class SampleRanks:
         if not len(users):
             return
         of, rows = self.of, self.of.row[users]
-        size = max(1, BLOCK_BYTES // (4 * of.width * len(users)))
-        blocks = torch.arange(of.n_items, device=users.device).split(size)
-        scores = torch.cat([score(block.expand(len(users), -1)) for block in blocks], 1)
+        scores = score_all(users, score, of.n_items, of.width)
         own = scores.gather(1, of.held[rows, None])
         position, item = of.known(rows)
         known = torch.bincount(position, (scores[position, item] < own[position, 0]).double(), len(rows)).long()

@@ -37,9 +37,11 @@ def score_global(
     """Scores [C, K] of items [C, K] with the server's rows, each user's private parameters and, with `devices`, each
     user's own history."""
     p: Params = {name: value[users] for name, value in state.private.items()}
+    same = items.stride(0) == 0  # everybody scores the same items: their rows are looked up once
     for name, param in method.shared().items():
         value = state.shared[name]
-        p[name] = value[items] if param.rows else value.expand(len(users), *value.shape)
+        rows = value[items[0]] if param.rows and same else value
+        p[name] = value[items] if param.rows and not same else rows.expand(len(users), *rows.shape)
     owner = torch.arange(len(users), device=users.device)[:, None]
     for name, store in state.stores.items():
         p[name] = store.take(users, owner, items)

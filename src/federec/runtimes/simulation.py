@@ -157,7 +157,7 @@ class DeviceTrainer:
         lengths = self.devices.lengths(torch.arange(len(self.devices), device=device), method.negatives)
         group.deal(lengths)
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
-        samples = participation * method.epochs * float(lengths.sum())
+        samples = participation * float(lengths.sum())
         self.selection = Selection(self.evaluator, seed, samples, rounds, self.width)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
         self.stacked = Stacked(method, self.devices, seed, link)
