@@ -1,9 +1,9 @@
-"""What it costs to choose the round by full ranking: the seconds of a round with `--select full.ndcg@10` over those with
-`--select sampled.hr@10`.
+"""What it costs to choose the round by full ranking: the CPU seconds of a round with `--select full.ndcg@10` over those
+with `--select sampled.hr@10`.
 
     python benchmarks/selection.py --data ml-100k ml-1m --methods pfedrec fedmf fedncf fedrap
 
-Both runs are played in turn, a few rounds at a time, so that whatever else the machine does meets both; seconds are those of the CPU. A run of 100
+Both runs are played in turn, a few rounds at a time, so that whatever else the machine does meets both. A run of 100
 rounds may rank all items only in every so many of them (`evaluation/selection.py`): then as many rounds are timed.
 """
 
