@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -57,15 +58,22 @@ class Part:
 
     def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The pairs of these evaluated users, and the position in `rows` of each one's user."""
+        if self.one_each:
+            return rows, torch.arange(len(rows), device=rows.device)
         counts = self.ptr[rows + 1] - self.ptr[rows]
         owner = torch.arange(len(rows), device=rows.device).repeat_interleave(counts)
         shift = self.ptr[rows] - (counts.cumsum(0) - counts)
         return torch.arange(len(owner), device=rows.device) + shift[owner], owner
 
-    @property
+    @cached_property
     def several(self) -> bool:
         """Whether a user has several pairs."""
         return bool((self.owner.diff() == 0).any())
+
+    @cached_property
+    def one_each(self) -> bool:
+        """Whether every evaluated user has one pair, as under leave-one-out."""
+        return len(self.owner) == len(self.ptr) - 1 and not self.several
 
     @property
     def rows(self) -> Tensor:

@@ -115,7 +115,7 @@ def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
         "test full": full.test,
     }
     for name, part in zip(("valid", "test"), sampled.of.parts, strict=True):
-        if len(part.owner) != len(sampled.of.users) or part.several:
+        if not part.one_each:
             ranks[f"{name} owner"] = part.owner
     return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()})
 
