@@ -28,7 +28,7 @@ def test_an_epoch_holds_every_devices_own_samples_once(random_split, monkeypatch
         mine = users == user
         assert sorted(zip(items[mine].tolist(), labels[mine].tolist(), strict=True)) == expected
         if closed:
-            assert not {int(split.test[user]), int(split.valid[user])} & set(items[mine].tolist())
+            assert not {int(part.items[user]) for part in (split.test, split.valid)} & set(items[mine].tolist())
     assert users.tolist() != sorted(users.tolist())
 
 

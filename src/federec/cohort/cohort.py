@@ -34,7 +34,7 @@ class Cohort:
     """Private parameters, and each device's own copy of the shared layers: [C, ...]."""
     round: int = 1
     history: History | None = None
-    """Each device's training interactions, oldest first."""
+    """The distinct items that each device trains on, oldest first."""
     emphasis: Tensor | None = None
     """[U] weight of a sample of each row in its device's mean loss; None means equal weights."""
     losses: list[Tensor] = field(default_factory=list)
@@ -50,6 +50,12 @@ class Cohort:
     @property
     def n_items(self) -> int:
         return self.rows.n_items
+
+    def own_rows(self) -> Tensor:
+        """[C, L] the row of each item of the devices' histories; for padding a row of the same device."""
+        assert self.history is not None
+        owner = torch.arange(len(self), device=self.users.device)[:, None]
+        return self.rows.find(owner, self.history.items).where(self.history.real, self.rows.slots[:, :1])
 
     def steps(self, batch: int, epoch: int = 0, half: Literal[0, 1] | None = None) -> Iterator[Step]:
         """The epoch's batches in order; a device takes part until its samples are used up. With `half`, only the first

@@ -37,6 +37,8 @@ class Interactions:
     """Arguments with which `load` loads this data again; empty for data made in memory."""
     titles: dict[str, str] = field(default_factory=dict, repr=False)
     """Item label (as text) -> title, where the source has them."""
+    parts: NDArray[np.int8] | None = None
+    """The part of each row where the source says it: 0 training, 1 validation, 2 test."""
 
     @property
     def n_users(self) -> int:

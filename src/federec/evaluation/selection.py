@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from federec import streams
-from federec.evaluation.evaluator import Evaluator, Report, Score, score_all
-from federec.evaluation.metrics import rank_metrics
+from federec.evaluation.evaluator import Evaluator, Part, Report, Score, score_all, train_pairs
+from federec.evaluation.ranking import validation_ranks
 
 LEAST = 250
 """Users below which the metrics of a sample say little."""
@@ -76,27 +76,17 @@ class Sample:
 
     def __init__(self, evaluator: Evaluator, count: int, seed: int, width: int = 1) -> None:
         """Of at most `count` users; scoring holds `width` values for each (user, item) pair."""
-        split, device = evaluator.split, evaluator.users.device
-        evaluated = evaluator.users.cpu().numpy()
-        key = streams.bits(streams.keys(seed, streams.ONCE, split.number(evaluated)), streams.VALIDATION)
-        users = evaluated[np.sort(np.argsort(key, kind="stable")[:count])]
-        self.n_items, self.width = split.data.n_items, width
+        self.split, self.width = evaluator.split, width
+        evaluated, device = evaluator.users[evaluator.parts[0].rows.to(evaluator.users.device)], evaluator.users.device
+        codes = evaluated.cpu().numpy()
+        key = streams.bits(streams.keys(seed, streams.ONCE, self.split.number(codes)), streams.VALIDATION)
+        users = codes[np.sort(np.argsort(key, kind="stable")[:count])]
         self.users = torch.from_numpy(users).to(device)
-        self.held = torch.from_numpy(split.valid[users]).long().to(device)
-        self.row = torch.full((split.data.n_users,), -1, device=device)
+        self.part = Part.of(self.split.valid, self.split, users, device)
+        """Validation items of the sample's users."""
+        self.row = torch.full((self.split.data.n_users,), -1, device=device)
         """[n_users] the place of a user in the sample; -1 for all others."""
         self.row[self.users] = torch.arange(len(users), device=device)
-        counts = torch.from_numpy(split.ptr[users + 1] - split.ptr[users]).to(device)
-        parts = [split.train[split.ptr[user] : split.ptr[user + 1]] for user in users]
-        self.counts, self.train = counts, torch.from_numpy(np.concatenate([*parts, parts[0][:0]])).long().to(device)
-        """Training items of the sample's users, and how many each has."""
-
-    def known(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Position among `rows`, and item, of the training items of these places of the sample."""
-        counts = self.counts[rows]
-        position = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
-        first = self.counts.cumsum(0)[rows] - counts - (counts.cumsum(0) - counts)
-        return position, self.train[torch.arange(len(position), device=rows.device) + first[position]]
 
 
 class SampleRanks:
@@ -104,9 +94,9 @@ class SampleRanks:
 
     def __init__(self, of: Sample) -> None:
         self.of = of
-        self.valid = torch.zeros(len(of.users), dtype=torch.int64, device=of.users.device)
-        """Each user's rank of the validation item."""
-        self._seen = torch.zeros_like(self.valid, dtype=torch.bool)
+        self.valid = torch.zeros(len(of.part.owner), dtype=torch.int64, device=of.users.device)
+        """The rank of each validation item, in the order of the sample's pairs."""
+        self._seen = torch.zeros(len(of.users), dtype=torch.bool, device=of.users.device)
 
     @property
     def whole(self) -> Tensor:
@@ -114,16 +104,15 @@ class SampleRanks:
         return self.of.row >= 0
 
     def add(self, users: Tensor, score: Score) -> None:
-        """Rank for these users of the sample, item block by item block."""
-        if not len(users):
-            return
+        """Rank for the users of the sample among these."""
         of, rows = self.of, self.of.row[users]
-        scores = score_all(users, score, of.n_items, of.width)
-        own = scores.gather(1, of.held[rows, None])
-        position, item = of.known(rows)
-        known = torch.bincount(position, (scores[position, item] < own[position, 0]).double(), len(rows)).long()
-        beaten = (scores < own).sum(1) - known
-        self.valid[rows] = of.n_items - of.counts[rows] - beaten - 1  # what is not a number counts as better
+        if not len(users) or not bool((rows >= 0).any()):
+            return
+        scores = score_all(users, score, of.split.data.n_items, of.width)
+        if not bool((rows >= 0).all()):
+            users, rows, scores = users[rows >= 0], rows[rows >= 0], scores[rows >= 0]
+        pairs, row = of.part.pairs(rows)
+        self.valid[pairs] = validation_ranks(scores, train_pairs(of.split, users), (row, of.part.items[pairs]))
         self._seen[rows] = True
 
     def missing(self) -> Tensor:
@@ -141,4 +130,4 @@ class SampleRanks:
 
     def metrics(self) -> tuple[Report, Report]:
         """The metrics of validation, and nothing of test."""
-        return {"full": rank_metrics(self.valid.cpu())}, {}
+        return {"full": self.of.part.metrics(self.valid.cpu())}, {}

@@ -67,9 +67,8 @@ class FedALS(DeviceMethod):
         return {"items": items[rows.ids]}, {"outer": (items.T @ items).expand(len(users), -1, -1)}
 
     def fit(self, cohort: Cohort) -> None:
-        slots, counts = cohort.rows.slots, cohort.samples.counts
-        real = torch.arange(slots.shape[1], device=slots.device) < counts[:, None]
-        rows = cohort.tables["items"][slots] * real[:, :, None]
+        assert cohort.history is not None
+        rows = cohort.tables["items"][cohort.own_rows()] * cohort.history.real[:, :, None]
         a = torch.baddbmm(cohort.params["outer"] + self.ridge(rows), rows.mT, rows, alpha=self.alpha)
         cohort.params["user"] = torch.linalg.solve(a, (1 + self.alpha) * rows.sum(1))
 

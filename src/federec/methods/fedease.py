@@ -90,7 +90,7 @@ class FedEASE(DeviceMethod):
         window, owner, history = self.trial(cohort.round)[0], cohort.rows.owner, cohort.history
         assert history is not None
         age = torch.zeros_like(owner)
-        age[cohort.rows.slots[history.real]] = history.age[history.real]  # of each (device, item) row
+        age[cohort.own_rows()[history.real]] = history.age[history.real]  # of each (device, item) row
         value = history.real[owner].float()
         if window:
             value *= torch.exp(-(age[:, None] - history.age[owner]).abs() / window)

@@ -103,8 +103,7 @@ class FedPerGNN(DeviceMethod):
         history, rows = cohort.history, cohort.rows
         leaf = {name: cohort.params[name].detach().requires_grad_() for name in ("user", *_LAYERS)}
         leaf["items"] = table = cohort.tables["items"].detach().requires_grad_()
-        own = torch.arange(len(cohort), device=table.device)[:, None]
-        held = rows.find(own, history.items).where(history.real, rows.slots[:, :1])
+        held = cohort.own_rows()
         node = torch.zeros_like(rows.ids)  # of each row in its device's graph: 0 for none, items count from 1
         node[held[history.real]] = history.real.cumsum(1)[history.real]
         slots = rows.slots if self.target == "ranking" else held

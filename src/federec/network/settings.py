@@ -128,6 +128,9 @@ def check_secure(method: DeviceMethod, link: Link) -> None:
 
 def prepare(path: Path, config: RunConfig, settings: FederationSettings, catalogue: Catalogue) -> None:
     """A new federation's folder. Where the configuration names no channel, devices only send under `secure-sum`."""
+    rule = config.split or ("given" if config.held_out or "split" in config.columns else "leave-one-out")
+    if rule != "leave-one-out":
+        raise UserError(f"split '{rule}': a federation's devices hold out their own two newest items; leave it out")
     if config.channel is None:
         config = config.model_copy(update={"channel": SECURE})
     method, link = check_method(config, settings)

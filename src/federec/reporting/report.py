@@ -25,6 +25,8 @@ _RANKINGS = {
     "full": "full: against all items",
     "sampled_light": "sampled, lightest quarter of users",
     "full_light": "full, lightest quarter of users",
+    "full_cold_users": "full, users without training items",
+    "full_cold_items": "full, items that nobody trained on",
 }
 _SHOWN = ("hr@5", "hr@10", "hr@20", "ndcg@10", "mrr@10", "coverage@10", "gini@10")
 
@@ -36,6 +38,7 @@ def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
     settings = {
         "Data": f"{data['name']}: {data['users']:,} users, {data['items']:,} items, "
         f"{data['interactions']:,} interactions",
+        "Split": data.get("split", "last item by time or, without times, random"),
         "Protocol": result["protocol"],
         "Round": f"{result['best_round']} of {result['rounds']}, chosen on validation",
         "Seed": result["seed"],

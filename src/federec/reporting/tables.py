@@ -46,6 +46,8 @@ def run_table(result: dict[str, Any]) -> None:
         rows += [("  lightest quarter of users", result["test"]["sampled_light"])]
     rows += [(f"  with {view} item rows", metrics) for view, metrics in result["views"].items()]
     rows += [("test, against all items", result["test"]["full"])]
+    cold = {"full_cold_users": "users without training items", "full_cold_items": "items that nobody trained on"}
+    rows += [(f"  {text}", result["test"][name]) for name, text in cold.items() if name in result["test"]]
     for text, metrics in rows:
         table.add_row(text, *(_shown(metrics.get(key)) for key in ("hr@10", "ndcg@10", "mrr@10")))
     _print(table)

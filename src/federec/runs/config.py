@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from federec.data.interactions import Interactions
 from federec.data.sets import load
+from federec.data.split import parse_rule
 from federec.errors import UserError, did_you_mean, first_fault
 from federec.evaluation.protocols import protocol, selecting
 from federec.federation.channel import Link
@@ -91,6 +92,13 @@ class RunConfig(Settings):
     @classmethod
     def _known_metric(cls, name: str | None) -> str | None:
         return name and ".".join(selecting(name))
+
+    @field_validator("split")
+    @classmethod
+    def _known_split(cls, rule: str | None) -> str | None:
+        if rule is not None:
+            parse_rule(rule)
+        return rule
 
     @field_validator("device")
     @classmethod

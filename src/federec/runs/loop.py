@@ -56,7 +56,10 @@ class Review:
     views: dict[str, Metrics]
     """Sampled test metrics by item view, where the method has several."""
     ranks: dict[str, Tensor]
-    """Each evaluated user's rank of the held-out item, to compare methods user by user."""
+    """Ranks of held-out items, to compare methods user by user. `users` [E]: codes of the evaluated users.
+    `valid sampled`, `test sampled` [E]: the rank of each one's first held-out item, -1 where it has none. `valid full`,
+    `test full` [P]: the ranks of all held-out items; `valid owner`, `test owner` [P]: the row in `users` that each
+    belongs to, left out where every user has one."""
 
 
 class EngineChoice(NamedTuple):

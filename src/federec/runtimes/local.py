@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from federec.data.interactions import Interactions
-from federec.data.split import Split, leave_one_out
+from federec.data.split import Split, make_split
 from federec.errors import UserError
 from federec.methods.base import Method
 from federec.plugins.base import Plugin
@@ -31,6 +31,7 @@ def train(
     rounds: int | None = None,
     protocol: str = "clean",
     seed: int = 0,
+    split: str | None = None,
     participation: float | None = None,
     evaluate_users: int | None = None,
     select: str | None = None,
@@ -44,15 +45,16 @@ def train(
     on_round: OnRound | None = None,
 ) -> Run:
     """Train a method on a data set: this very object, or one with default settings from a class or a reference
-    (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are classes or references. `channel` are the
-    stages between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there and the
-    run can be resumed."""
+    (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are classes or references. `split` says what is
+    held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`. `channel` are the stages
+    between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there and the run
+    can be resumed."""
     if not isinstance(method, Method):
         method = build(method)
     if plugins:
         method = with_plugins(method, plugins)
     given: dict[str, Any] = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
-    given |= {"evaluate_users": evaluate_users, "select": select, "patience": patience}
+    given |= {"split": split, "evaluate_users": evaluate_users, "select": select, "patience": patience}
     given |= {"device": device, "engine": engine}
     given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
@@ -71,7 +73,7 @@ def run(
     with group.together():
         if method is None:
             method = config.build()
-        split = leave_one_out(data, config.seed)
+        split = make_split(data, config.split, config.seed)
         worker = make_trainer(config, method, split, _device(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)
@@ -101,7 +103,7 @@ def resume(
         device = _device(config, group)
         point = folder.checkpoint(device)
         history = folder.lines(point.round if point else 0)
-        split = leave_one_out(data_of(config, point, data), config.seed)
+        split = make_split(data_of(config, point, data), config.split, config.seed)
         worker = make_trainer(config, method, split, device, group)
         if point is not None:
             worker.state = point.state
@@ -142,7 +144,8 @@ def _loop(
         "users": data.n_users,
         "items": data.n_items,
         "interactions": len(data),
-        "evaluated_users": len(review.ranks["test sampled"]),
+        **split.summary(),
+        "evaluated_users": int((review.ranks["test sampled"] >= 0).sum()),
         "merged_duplicates": max(0, data.merged),  # data made in memory may not know
         "sha256": data.sha256 or point.data,
     }

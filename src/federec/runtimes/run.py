@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from federec.data.interactions import Interactions
-from federec.data.split import Split, leave_one_out
+from federec.data.split import Split, make_split
 from federec.errors import UserError
 from federec.methods.base import Method
 from federec.reporting.report import html_report
@@ -39,7 +39,7 @@ class Run:
     point: Checkpoint = field(repr=False)
     data: Interactions = field(repr=False)
     ranks: dict[str, Tensor] = field(repr=False)
-    """Each evaluated user's rank of the held-out item in the best round, by `valid|test sampled|full`."""
+    """Ranks of the held-out items in the best round, by `valid|test sampled|full`; see `runs.loop.Review`."""
 
     @property
     def test(self) -> dict[str, dict[str, float]]:
@@ -55,7 +55,7 @@ class Run:
 
     @cached_property
     def _split(self) -> Split:
-        return leave_one_out(self.data, self.config.seed)
+        return make_split(self.data, self.config.split, self.config.seed)
 
     @cached_property
     def _trainer(self) -> Trainer:
@@ -109,9 +109,9 @@ def data_of(config: RunConfig, point: Checkpoint | None, data: Interactions | No
 
 
 def fingerprint(data: Interactions) -> str:
-    """SHA-256 of what training sees: rows, times and labels."""
+    """SHA-256 of what training sees: rows, times, parts and labels."""
     digest = hashlib.sha256()
-    for array in (data.users, data.items, data.times):
+    for array in (data.users, data.items, data.times, data.parts):
         digest.update(b"" if array is None else np.ascontiguousarray(array).data)
     digest.update("\0".join(map(str, (*data.user_ids, *data.item_ids))).encode(errors="backslashreplace"))
     return digest.hexdigest()

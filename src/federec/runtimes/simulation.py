@@ -124,11 +124,15 @@ def _metrics(rankings: Sequence[Sampled | SampleRanks]) -> tuple[Report, Report]
 def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
     valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
     ranks = {
+        "users": sampled.of.users,
         "valid sampled": sampled.valid,
         "test sampled": sampled.test,
         "valid full": full.valid,
         "test full": full.test,
     }
+    for name, part in zip(("valid", "test"), sampled.of.parts, strict=True):
+        if not part.one_each:
+            ranks[f"{name} owner"] = part.owner
     return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()})
 
 
@@ -156,6 +160,8 @@ class DeviceTrainer:
         method.check(self.devices)
         lengths = self.devices.lengths(torch.arange(len(self.devices), device=device), method.negatives)
         group.deal(lengths)
+        self.learners = self.devices.ptr.diff().nonzero().flatten()
+        """Users who have something to learn from. The others are ranked with the server's rows."""
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
         samples = participation * float(lengths.sum())
         self.selection = Selection(self.evaluator, seed, samples, rounds, self.width)
@@ -212,6 +218,10 @@ class DeviceTrainer:
         items = torch.arange(self.devices.n_items, device=self.device)[None]
         if not self.own:
             return self.engine.score(model, users, items)[0]
+        if not bool((self.learners == user).any()):
+            state, chosen = model.copy(), self._select(round_)
+            self.engine.play(state, self.group.mine(chosen), round_, [], self._adding(chosen, []))
+            return self.engine.score(state, users, items)[0]
         asked = _Scores(items)
         self.stacked.play(model.copy(), users, round_, [asked], list)  # one user does not repay loading a kernel
         return asked.scores[0]
@@ -222,7 +232,7 @@ class DeviceTrainer:
         return max(1, sum(p.shape[0] for p in {**self.method.shared(), **self.method.private()}.values() if p.rows))
 
     def _select(self, round_: int) -> Tensor:
-        return select(len(self.devices), self.participation, self.seed, round_).to(self.device)
+        return self.learners[select(len(self.learners), self.participation, self.seed, round_).to(self.device)]
 
     def _adding(self, chosen: Tensor, along: Sequence[Sampled | SampleRanks]) -> Sum:
         """How a round of the chosen users is added up over all processes; these rankings travel along."""
