@@ -136,7 +136,7 @@ def lists_of(split, table):
 
 
 def test_users_with_several_held_out_items(parted, monkeypatch):
-    monkeypatch.setattr(module, "_BLOCK_BYTES", 4 * 7 * 9)
+    monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 4 * 7 * 9)
     table = torch.from_numpy(np.random.default_rng(1).permutation(40 * 60).reshape(40, 60)).float()
     _, test = feed(Evaluator(parted, 0).full(), table, [1, 9, 20, 10])
     everyone, cold_users, cold_items = [], [], []
