@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federec.data.prepare import Rows, prepare
+from federec.data.prepare import Filters, Rows, prepare
 from federec.errors import UserError
 
 triples = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40)
@@ -51,9 +51,9 @@ def test_the_filter_counts_rows_once(given, least):
     kept = [row for row in given if counts[row[0]] >= least]
     if not kept:
         with pytest.raises(UserError, match=f"no user of 'made' has {least} rows .* lower --min-interactions"):
-            prepare(rows(given), "made", min_interactions=least)
+            prepare(rows(given), "made", filters=Filters(min_interactions=least))
         return
-    data = prepare(rows(given), "made", min_interactions=least)
+    data = prepare(rows(given), "made", filters=Filters(min_interactions=least))
     assert data.source_rows == len(kept)
     assert set(labelled(data)) == {(f"label {u}", f"label {i}") for u, i, _ in kept}
 
@@ -70,8 +70,8 @@ def test_the_core_is_the_largest_set_with_k_partners_each(given, k):
         pairs = smaller
     if not pairs:
         with pytest.raises(UserError, match=f"the {k}-core of 'made' is empty; lower --k-core"):
-            prepare(rows(given), "made", k_core=k)
+            prepare(rows(given), "made", filters=Filters(k_core=k))
         return
-    data = prepare(rows(given), "made", k_core=k)
+    data = prepare(rows(given), "made", filters=Filters(k_core=k))
     assert set(labelled(data)) == {(f"label {u}", f"label {i}") for u, i in pairs}
     assert data.source_rows == sum((u, i) in pairs for u, i, _ in given)

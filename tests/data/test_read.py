@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from federec.data import cells, table
 from federec.data.columns import parse_columns, recognise
+from federec.data.prepare import Filters
 from federec.data.read import read_file
 from federec.errors import UserError
 
@@ -227,11 +228,11 @@ def test_parquet_ids(tmp_path, users, expected):
 
 def test_filters(tmp_path):
     content = "1,1\n1,1\n1,2\n2,1\n2,2\n3,3\n"
-    assert len(read(tmp_path, content, min_interactions=3)) == 2
-    assert read(tmp_path, content, min_interactions=3).merged == 1
-    assert len(read(tmp_path, content, k_core=2)) == 4
-    assert "no user of 'log.csv' has 4 rows" in _refused(tmp_path, content, min_interactions=4)
-    assert "lower --k-core" in _refused(tmp_path, content, k_core=3)
+    assert len(read(tmp_path, content, filters=Filters(min_interactions=3))) == 2
+    assert read(tmp_path, content, filters=Filters(min_interactions=3)).merged == 1
+    assert len(read(tmp_path, content, filters=Filters(k_core=2))) == 4
+    assert "no user of 'log.csv' has 4 rows" in _refused(tmp_path, content, filters=Filters(min_interactions=4))
+    assert "lower --k-core" in _refused(tmp_path, content, filters=Filters(k_core=3))
 
 
 def _refused(tmp_path, content, **options):

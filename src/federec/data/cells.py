@@ -1,9 +1,10 @@
-"""From a column of cells to an array of ids, times or ratings, or to the first row that cannot be read, and why."""
+"""From a column of cells to an array of ids, times, ratings or parts, or to the first bad row and its problem."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,28 @@ if TYPE_CHECKING:
 
 # How tools write a missing value.
 _NO_VALUE = ("", "nan", "NaN", "NAN", "null", "NULL", "<NA>")
+
+# Dates in other forms than ISO 8601, only such in which nobody can take the day for the month.
+_FORMS = (
+    "%m %d, %Y",  # reviewTime of Amazon's reviews
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%d-%b-%Y",
+    "%d %b %Y",
+    "%d %B %Y",
+    "%d %b %Y %H:%M",
+    "%d %b %Y, %H:%M",  # exports of Last.fm
+    "%d %b %Y %H:%M:%S",
+    "%a, %d %b %Y %H:%M:%S %z",  # e-mail and HTTP
+    "%a %b %d %H:%M:%S %Y",
+    "%a %b %d %H:%M:%S %z %Y",  # Goodreads, Twitter
+)
+_DAY_OR_MONTH = re.compile(r"\s*\d{1,2}([/.-])\d{1,2}\1(\d{4}|\d\d)\b")
+_IN_SECONDS = (3e8, 4e9)
+"""From 1979 to 2096: whole numbers between these look like times, and so do a thousand times as large ones."""
+
+PARTS = {"train": 0, "valid": 1, "validation": 1, "val": 1, "dev": 1, "test": 2}
+"""How sources name the parts of a split."""
 
 
 class BadCell(Exception):
@@ -37,15 +60,45 @@ def number(text: str) -> float | None:
 
 
 def seconds(text: str) -> float | None:
-    """A finite number unchanged; an ISO 8601 date as seconds since 1970, in UTC unless it has a time zone."""
+    """A finite number unchanged; a date as seconds since 1970, in UTC unless it has a time zone. Dates are in ISO 8601,
+    or in another form that cannot be misunderstood."""
     value = number(text)
     if value is not None:
         return value if math.isfinite(value) else None
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
+    moment = _moment(text.strip())
+    if moment is None:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _moment(text: str) -> datetime | None:
+    text = re.sub(r" ?(UTC|GMT)$", "+00:00", text)
+    year_first = text.replace("/", "-") if re.match(r"\d{4}/", text) else text
+    try:
+        return datetime.fromisoformat(year_first)
+    except ValueError:
+        pass
+    if text[:1].isdigit() != text[:1].isalpha():  # anything else has none of the forms
+        for form in _FORMS:
+            try:
+                return datetime.strptime(text, form)
+            except ValueError:
+                continue
+    return None
+
+
+def looks_like_times(column: Sequence[object]) -> bool:
+    """Whether all cells of a sample could be times: dates, or numbers of seconds or milliseconds since 1970."""
+    texts = [text for text in map(str, column) if text.strip(" ") not in (*_NO_VALUE, "None")]
+    return bool(texts) and all(map(_looks_like_time, texts))
+
+
+def _looks_like_time(text: str) -> bool:
+    value = number(text)
+    if value is None:
+        return seconds(text) is not None
+    least, most = _IN_SECONDS
+    return least <= value <= most or least <= value / 1e3 <= most
 
 
 def compact(column: pl.Series) -> pl.Series:
@@ -60,7 +113,8 @@ def ids(column: pl.Series) -> tuple[NDArray[np.int32], Ids]:
     """Codes in order of first appearance, and the labels: int64 where all are canonical whole numbers, else str."""
     import polars as pl
 
-    column = _whole(column) if column.dtype.is_float() else _plain(column)
+    _refuse_nested(column, "is no id; use text or whole numbers")
+    column = _whole(column) if column.dtype.is_float() or column.dtype.is_decimal() else _plain(column)
     if column.dtype == pl.String:
         column = column.str.strip_chars(" ")
         missing = column.is_null() | column.is_in(_NO_VALUE)
@@ -79,18 +133,18 @@ def times(column: pl.Series) -> NDArray[np.float64] | None:
     """Finite numbers; None where no row has a time."""
     import polars as pl
 
-    if column.dtype.is_temporal():
+    if column.dtype in (pl.Date, pl.Datetime):
         column = column.cast(pl.Datetime("us")).dt.timestamp("us").cast(pl.Float64) / 1e6
+    _refuse_nested(column, "is not a time; use a number or an ISO 8601 date such as 2024-05-31T12:00:00")
     blank, values = _numbers(_plain(column), seconds)
     if blank.all():
         return None
     if blank.any():
         raise BadCell(_first(blank), "the time is blank; give every row a time, or none")
-    _refuse(
-        column,
-        ~values.is_finite().fill_null(False),
-        "is not a time; use a number or an ISO 8601 date such as 2024-05-31T12:00:00",
-    )
+    bad = ~values.is_finite().fill_null(False)
+    if bad.any() and _DAY_OR_MONTH.match(str(column[_first(bad)])):
+        _refuse(column, bad, "may begin with the day or with the month; write it as 2024-05-31")
+    _refuse(column, bad, "is not a time; use a number or an ISO 8601 date such as 2024-05-31T12:00:00")
     return values.to_numpy()
 
 
@@ -98,6 +152,8 @@ def ratings(column: pl.Series) -> NDArray[np.float32] | None:
     """Numbers, NaN where blank; None where no row has a rating."""
     import polars as pl
 
+    _refuse_nested(column, "is not a number; write e.g. 3.5, or leave it blank")
+    column = column.cast(pl.Int8) if column.dtype == pl.Boolean else column  # liked or not
     blank, values = _numbers(_plain(column), number)
     if blank.all():
         return None
@@ -107,6 +163,15 @@ def ratings(column: pl.Series) -> NDArray[np.float32] | None:
         "is not a number; write e.g. 3.5, or leave it blank",
     )
     return values.fill_null(math.nan).cast(pl.Float32).to_numpy()
+
+
+def parts(column: pl.Series) -> NDArray[np.int8]:
+    """0 for training, 1 for validation, 2 for test."""
+    import polars as pl
+
+    text = column.cast(pl.String, strict=False).str.strip_chars(" ").str.to_lowercase().fill_null("")
+    _refuse(text, ~text.is_in(list(PARTS)), "is no part of a split; write train, valid or test, or rename the column")
+    return text.replace_strict(PARTS, return_dtype=pl.Int8).to_numpy()
 
 
 def _numbers(column: pl.Series, parse: Callable[[str], float | None]) -> tuple[pl.Series, pl.Series]:
@@ -131,6 +196,14 @@ def _refuse(column: pl.Series, bad: pl.Series, problem: str) -> None:
         raise BadCell(_first(bad), f"{shown(column[_first(bad)])} {problem}")
 
 
+def _refuse_nested(column: pl.Series, problem: str) -> None:
+    """Refuse lists, structures and durations, which are neither text nor numbers."""
+    import polars as pl
+
+    if column.dtype.is_nested() or column.dtype in (pl.Duration, pl.Time, pl.Object):
+        raise BadCell(0, f"{column.dtype} {problem}")
+
+
 def _first(mask: pl.Series) -> int:
     return int(mask.arg_max() or 0)
 
@@ -143,12 +216,12 @@ def _plain(column: pl.Series) -> pl.Series:
 
 
 def _whole(column: pl.Series) -> pl.Series:
-    """Integers where floats hold only whole numbers: tools turn integer ids into floats when one is missing."""
+    """Integers where floats or decimals are whole numbers: tools turn integer ids into floats when one is missing."""
     import polars as pl
 
-    column = column.fill_nan(None)
+    column = column.fill_nan(None) if column.dtype.is_float() else column
     integers = column.cast(pl.Int64, strict=False)
-    return integers if integers.cast(pl.Float64).equals(column) else column
+    return integers if integers.cast(column.dtype).equals(column) else column
 
 
 def _labels(labels: pl.Series) -> Ids:
