@@ -31,7 +31,8 @@ _FORMS = (
     "%d %b %Y %H:%M",
     "%d %b %Y, %H:%M",  # exports of Last.fm
     "%d %b %Y %H:%M:%S",
-    "%a, %d %b %Y %H:%M:%S %z",  # e-mail and HTTP
+    "%a, %d %b %Y %H:%M:%S %z",  # e-mail
+    "%a, %d %b %Y %H:%M:%S%z",  # HTTP, whose GMT has become +00:00
     "%a %b %d %H:%M:%S %Y",
     "%a %b %d %H:%M:%S %z %Y",  # Goodreads, Twitter
 )

@@ -95,7 +95,7 @@ def prepare(rows: Rows, name: str, sha256: str = "", filters: Filters = ALL) -> 
 
 def _well_rated(rows: Rows, name: str, least: float) -> Rows:
     """The rows with a rating of at least `least`; a blank rating is none."""
-    if rows.ratings is None:
+    if rows.ratings is None or np.isnan(rows.ratings).all():
         raise UserError(
             f"'{name}' has no ratings to compare with {least:g}; leave out --min-rating, or say which column has them: "
             "--columns rating=..."
