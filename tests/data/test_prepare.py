@@ -120,7 +120,7 @@ def test_ratings_filter_before_histories_are_counted(given, least, longest):
     left = [row for row in rated if counts[given[row][0]] >= longest]
     filters = Filters(min_rating=least, min_interactions=longest, keep_repeats=True)
     if not left:
-        with pytest.raises(UserError, match="(lower|leave out) --min-"):
+        with pytest.raises(UserError, match=r"(lower|leave out) --min-"):
             prepare(replace(made, ratings=stars), "made", filters=filters)
         return
     data = prepare(replace(made, ratings=stars), "made", filters=filters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,7 @@ _FORMS = (
     "%d %b %Y %H:%M",
     "%d %b %Y, %H:%M",  # exports of Last.fm
     "%d %b %Y %H:%M:%S",
-    "%a, %d %b %Y %H:%M:%S %z",  # e-mail
-    "%a, %d %b %Y %H:%M:%S%z",  # HTTP, whose GMT has become +00:00
+    "%a, %d %b %Y %H:%M:%S %z",  # e-mail and HTTP
     "%a %b %d %H:%M:%S %Y",
     "%a %b %d %H:%M:%S %z %Y",  # Goodreads, Twitter
 )
@@ -73,19 +73,27 @@ def seconds(text: str) -> float | None:
 
 
 def _moment(text: str) -> datetime | None:
-    text = re.sub(r" ?(UTC|GMT)$", "+00:00", text)
-    year_first = text.replace("/", "-") if re.match(r"\d{4}/", text) else text
-    try:
-        return datetime.fromisoformat(year_first)
-    except ValueError:
-        pass
-    if text[:1].isdigit() != text[:1].isalpha():  # anything else has none of the forms
-        for form in _FORMS:
-            try:
-                return datetime.strptime(text, form)
-            except ValueError:
-                continue
+    """The date, in ISO 8601 or in the form whose shape the text has."""
+    with suppress(ValueError):
+        return datetime.fromisoformat(text)
+    text = re.sub(r" ?(UTC|GMT)$", " +0000", text)
+    if re.match(r"\d{4}[/-]", text):
+        with suppress(ValueError):
+            return datetime.fromisoformat(text.replace("/", "-").replace(" +0000", "+00:00"))
+    for form in _FORMS_OF_SHAPE.get(_shape(text), ()):
+        with suppress(ValueError):
+            return datetime.strptime(text, form)
     return None
+
+
+def _shape(text: str) -> str:
+    """The text with `a` for every word and `9` for every number: `31 May 2018` has the shape `9 a 9`."""
+    return re.sub(r"\d+", "9", re.sub(r"[^\W\d_]+", "a", text)).replace("+", "-")
+
+
+_FORMS_OF_SHAPE: dict[str, list[str]] = {}  # a text is compared with few forms, because it may be no date at all
+for _form in _FORMS:
+    _FORMS_OF_SHAPE.setdefault(_shape(datetime(2018, 5, 31, tzinfo=UTC).strftime(_form)), []).append(_form)
 
 
 def looks_like_times(column: Sequence[object]) -> bool:
