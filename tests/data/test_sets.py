@@ -202,7 +202,7 @@ def test_the_origin_loads_the_same_data_again(files, monkeypatch):
 
 def test_data_that_is_loaded_already():
     data = sets.load("tastes")
-    assert sets.load(data) == data
+    assert sets.load(data) is data
     named = sets.load(data, titles={1: "One"}, name="mine")
     assert (named.titles["1"], named.name, named.origin) == ("One", "mine", data.origin)
     assert "'tastes' is loaded already; give columns, filters" in refused(data, k_core=2)
@@ -211,6 +211,7 @@ def test_data_that_is_loaded_already():
 
 def test_data_that_was_in_memory():
     assert "the data, 'my frame', was in memory" in refused("<my frame>")
+    assert "the data, 'a/b', was in memory" in refused("<a/b>")
     assert "give it again: fr.Run.load(path, data=...) or fr.resume(path, data=...)" in refused("<frame>")
 
 

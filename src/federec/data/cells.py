@@ -66,16 +66,17 @@ def seconds(text: str) -> float | None:
     value = number(text)
     if value is not None:
         return value if math.isfinite(value) else None
-    moment = _moment(text.strip())
+    try:
+        moment: datetime | None = datetime.fromisoformat(text.strip())
+    except ValueError:
+        moment = _in_another_form(text.strip())
     if moment is None:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _moment(text: str) -> datetime | None:
-    """The date, in ISO 8601 or in the form whose shape the text has."""
-    with suppress(ValueError):
-        return datetime.fromisoformat(text)
+def _in_another_form(text: str) -> datetime | None:
+    """A date with a slash or a named time zone in ISO 8601, or in the form whose shape the text has."""
     text = re.sub(r" ?(UTC|GMT)$", " +0000", text)
     if re.match(r"\d{4}[/-]", text):
         with suppress(ValueError):

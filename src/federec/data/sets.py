@@ -164,7 +164,7 @@ def load(
     what the data is called in tables and messages.
     """
     if repeats not in REPEATS:
-        raise UserError(f"repeats: cannot be '{repeats}'{did_you_mean(repeats, REPEATS)}")
+        raise UserError(f"repeats: cannot be '{repeats}'{did_you_mean(str(repeats), REPEATS)}")
     columns = {str(role): str(column) for role, column in (columns or {}).items()}
     filters = Filters(min_rating, min_interactions or 0, k_core or 0, repeats == "keep")
     origin: dict[str, Any] = {"columns": columns, "min_interactions": min_interactions, "k_core": k_core}
@@ -174,6 +174,8 @@ def load(
             raise UserError(
                 f"'{source.name}' is loaded already; give columns, filters and held-out rows when it is loaded first"
             )
+        if titles is None and name is None:
+            return source
         data, origin = source, source.origin
     elif isinstance(source, str | Path):
         data, origin["data"] = _from_place(str(source), columns, filters, min_interactions is None, held_out or {})
@@ -225,13 +227,13 @@ def _from_place(
         return _load(known, replace(filters, min_interactions=known.min_interactions) if own_filter else filters), name
     if is_folder:
         return _filtered(read_folder(path), filters), _whole_path(path)
-    if "/" in name or os.sep in name or exists:
-        return _own(path, columns, filters, held_out, None), _whole_path(path)
-    if name == in_memory(name[1:-1]):
+    if name == in_memory(name[1:-1]) and not exists:
         raise UserError(
             f"the data, '{name[1:-1]}', was in memory and is in no file; give it again: "
             "fr.Run.load(path, data=...) or fr.resume(path, data=...)"
         )
+    if "/" in name or os.sep in name or exists:
+        return _own(path, columns, filters, held_out, None), _whole_path(path)
     raise UserError(f"no data set and no file is called '{name}'{did_you_mean(name, SETS)}")
 
 
