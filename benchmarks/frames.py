@@ -32,6 +32,8 @@ class Cost(NamedTuple):
     """Of one load."""
 
     seconds: float
+    cpu: float
+    """Seconds of all cores, which a busy machine does not change much."""
     before_mb: float
     """In memory before loading: libraries, and the frame."""
     peak_mb: float
@@ -87,18 +89,21 @@ def measure(kind: str, folder: Path) -> Cost:
     given = source(kind, folder)
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     load(given)
-    return Cost(time.perf_counter() - began, before, status("VmHWM"))
+    return Cost(time.perf_counter() - began, time.process_time() - used, before, status("VmHWM"))
 
 
-def best(kind: str, folder: Path, repeat: int) -> Cost:
-    costs = []
-    for _ in range(repeat):
-        command = [sys.executable, __file__, "--measure", kind, "--folder", str(folder)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        costs.append(Cost(*json.loads(done.stdout)))
-    return Cost(min(c.seconds for c in costs), costs[0].before_mb, min(c.peak_mb for c in costs))
+def once(kind: str, folder: Path) -> Cost:
+    """Load once, in a process of its own."""
+    command = [sys.executable, __file__, "--measure", kind, "--folder", str(folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return Cost(*json.loads(done.stdout))
+
+
+def best(costs: list[Cost]) -> Cost:
+    """The least of each figure."""
+    return Cost(*map(min, zip(*costs, strict=True)))
 
 
 def main() -> None:
@@ -114,20 +119,31 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), asked.rows)
-        costs = {kind: best(kind, Path(folder), asked.repeat) for kind in KINDS}
+        turns = [[once(kind, Path(folder)) for kind in KINDS] for _ in range(asked.repeat)]
+    costs = {kind: best(list(each)) for kind, each in zip(KINDS, zip(*turns, strict=True), strict=True)}
     file = costs["parquet"]
     lines = []
     for kind, cost in costs.items():
         frame = cost.before_mb - file.before_mb if kind != "parquet" else 0.0
-        line = [
-            kind,
-            f"{cost.seconds:.2f}",
+        times = [
+            f"{cost.seconds:.1f}",
             f"{cost.seconds / file.seconds:.2f}",
-            f"{frame:,.0f}",
-            f"{cost.peak_mb:,.0f}",
+            f"{cost.cpu:.1f}",
+            f"{cost.cpu / file.cpu:.2f}",
         ]
-        lines.append([*line, f"{cost.peak_mb / file.peak_mb:.2f}", f"{cost.peak_mb / (file.peak_mb + frame):.2f}"])
-    head = ["source", "seconds", "to the file's", "frame, MB", "peak, MB", "to the file's", "with the frame in both"]
+        memory = [f"{frame:,.0f}", f"{cost.peak_mb:,.0f}", f"{cost.peak_mb / file.peak_mb:.2f}"]
+        lines.append([kind, *times, *memory, f"{cost.peak_mb / (file.peak_mb + frame):.2f}"])
+    head = [
+        "source",
+        "seconds",
+        "to the file's",
+        "CPU seconds",
+        "to the file's",
+        "frame, MB",
+        "peak, MB",
+        "to the file's",
+    ]
+    head.append("with the frame in both")
     text = f"{asked.rows:,} rows of four 64-bit columns.\n\n{table(head, lines)}"
     print(text)
     if asked.page:

@@ -162,6 +162,46 @@ def test_bad_frames_get_one_line(case):
     assert expected in refused(source)
 
 
+odd = st.sampled_from(
+    [
+        1,
+        2.5,
+        "x",
+        "",
+        None,
+        float("nan"),
+        pd.NaT,
+        pd.NA,
+        decimal.Decimal("1.5"),
+        dt.date(2020, 1, 1),
+        dt.timedelta(1),
+        pd.Timestamp("2020", tz="UTC"),
+        True,
+        b"ab",
+        b"\xff",
+        [1],
+        {"a": 1},
+        {1},
+        2**70,
+        1j,
+        "train",
+        np.array([1, 2]),
+    ]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(["user", "item", "rating", "time", "split", "foo"]), st.lists(odd, max_size=3)))
+def test_whatever_a_frame_holds_it_is_read_or_refused_in_one_line(columns):
+    rows = min(map(len, columns.values()), default=0)
+    made = pd.DataFrame({name: pd.Series(values[:rows], dtype=object) for name, values in columns.items()})
+    for titles in (None, made):
+        try:
+            assert len(load(made, titles=titles)) > 0
+        except UserError as error:
+            assert "\n" not in str(error)
+
+
 def test_a_column_may_be_chosen_among_twins():
     twins = pd.concat([frame, frame[["user"]].replace("a", "z")], axis=1)
     assert load(twins, {"user": "3"}).user_ids.tolist() == ["z", "b"]

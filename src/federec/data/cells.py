@@ -175,11 +175,19 @@ def ratings(column: pl.Series) -> NDArray[np.float32] | None:
     return values.fill_null(math.nan).cast(pl.Float32).to_numpy()
 
 
+def texts(column: pl.Series) -> pl.Series:
+    """Text without blanks around it."""
+    import polars as pl
+
+    _refuse_nested(column, "is not text")
+    return _plain(column).cast(pl.String).str.strip_chars(" ")
+
+
 def parts(column: pl.Series) -> NDArray[np.int8]:
     """0 for training, 1 for validation, 2 for test."""
     import polars as pl
 
-    text = column.cast(pl.String, strict=False).str.strip_chars(" ").str.to_lowercase().fill_null("")
+    text = texts(column).str.to_lowercase().fill_null("")
     _refuse(text, ~text.is_in(list(PARTS)), "is no part of a split; write train, valid or test, or rename the column")
     return text.replace_strict(PARTS, return_dtype=pl.Int8).to_numpy()
 
@@ -222,7 +230,13 @@ def _plain(column: pl.Series) -> pl.Series:
     """A column of text or numbers; Parquet has many more types."""
     import polars as pl
 
-    return column if column.dtype.is_numeric() else column.cast(pl.String)
+    if column.dtype.is_numeric():
+        return column
+    try:
+        return column.cast(pl.String)
+    except pl.exceptions.PolarsError:  # bytes
+        bad = (row for row, cell in enumerate(column) if cell and cell.decode(errors="ignore").encode() != cell)
+        raise BadCell(next(bad), "the bytes are not UTF-8 text; decode them first") from None
 
 
 def _whole(column: pl.Series) -> pl.Series:

@@ -165,7 +165,7 @@ def _from_objects(values: Any, missing: Any) -> pl.Series:
     known = [None if gone else value for value, gone in zip(values, missing, strict=True)]
     try:
         column = pl.Series(known)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+    except Exception:  # Polars has no one error for objects of several types
         column = pl.Series(dtype=pl.Object)
     if column.dtype != pl.Object:
         return column

@@ -46,11 +46,10 @@ def read_titles(titles: Titles) -> tuple[dict[str, str], str]:
 
 
 def _titles(table: Table) -> dict[str, str]:
-    import polars as pl
-
+    role = ""
     try:
-        codes, labels = cells.ids(table.column("item"))
+        codes, labels = cells.ids(table.column(role := "item"))
+        names = cells.texts(table.column(role := "title")).to_list()
     except cells.BadCell as bad:
-        raise UserError(f"{table.cell(bad.row, 'item')}: {bad.problem}") from None
-    names = table.column("title").cast(pl.String).str.strip_chars(" ").to_list()
+        raise UserError(f"{table.cell(bad.row, role)}: {bad.problem}") from None
     return {str(labels[code]): name for code, name in zip(codes.tolist(), names, strict=True) if name}
