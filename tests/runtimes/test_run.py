@@ -70,7 +70,7 @@ def test_only_the_data_of_the_run_will_do(tmp_path, data):
         assert fingerprint(other) != fingerprint(data)
         with pytest.raises(fr.UserError, match="has changed since"):
             fr.Run.load(tmp_path / "run", data=other)
-    with pytest.raises(fr.UserError, match="no data set and no file is called 'small'"):
+    with pytest.raises(fr.UserError, match="the data, 'small', was in memory"):
         fr.Run.load(tmp_path / "run")
 
 

@@ -15,7 +15,7 @@ Ids = NDArray[Any]  # labels of the source: int64 where all are whole numbers, e
 
 @dataclass(frozen=True)
 class Interactions:
-    """One row per distinct (user, item) pair, in the order of the source.
+    """One row per distinct (user, item) pair, in the order of the source; with `repeats`, pairs may occur repeatedly.
 
     `users` and `items` are codes 0..n-1 in order of first appearance; `user_ids[code]` and
     `item_ids[code]` are the source's own labels.
@@ -30,15 +30,30 @@ class Interactions:
     """Seconds (or whatever unit the source has); None where the source has no timestamps."""
     ratings: NDArray[np.float32] | None = None
     sha256: str = ""
-    """SHA-256 of the source file's bytes; for a built-in set, of the generated rows."""
+    """SHA-256 of the source file's bytes; for a built-in set, of the generated rows; empty for data frames."""
     source_rows: int = 0
-    """Rows read after the user filter, before duplicate pairs were merged."""
+    """Rows read after the filters, before duplicate pairs were merged."""
     origin: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Arguments with which `load` loads this data again; empty for data made in memory."""
+    """Arguments with which `load` loads this data again; empty for data that was not loaded."""
     titles: dict[str, str] = field(default_factory=dict, repr=False)
     """Item label (as text) -> title, where the source has them."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Role (`user`, `item`, `rating`, `timestamp`, `split`) -> the source's column; its position where there is no
+    header."""
+    unused: tuple[str, ...] = ()
+    """The source's columns that have no role."""
+    maybe_time: str = ""
+    """An unused column that looks like times, where no column was read as the time."""
     parts: NDArray[np.int8] | None = None
-    """The part of each row where the source says it: 0 training, 1 validation, 2 test."""
+    """Each row's part of a split that the source gives: 0 training, 1 validation, 2 test."""
+    repeats: bool = False
+    """Whether rows that repeat a (user, item) pair were kept."""
+    repeated: int = 0
+    """The number of kept rows that repeat a (user, item) pair of an earlier row."""
+    below: int = 0
+    """The number of rows that were left out because their rating is too low or blank."""
+    known_before: int = 0
+    """The number of held-out rows that were left out because the pair is also in an earlier part."""
 
     @property
     def n_users(self) -> int:
@@ -54,7 +69,7 @@ class Interactions:
     @property
     def merged(self) -> int:
         """The number of rows that repeated a (user, item) pair and were merged into it."""
-        return self.source_rows - len(self)
+        return self.source_rows - self.known_before - len(self)
 
     def user_code(self, label: object) -> int:
         """The code of a user's label (`42` and `"42"` are the same label)."""

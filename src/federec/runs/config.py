@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_
 from pydantic_core import PydanticSerializationError
 
 from federec.data.interactions import Interactions
-from federec.data.sets import load
+from federec.data.sets import Loadable, in_memory, load
 from federec.data.split import parse_rule
 from federec.errors import UserError, did_you_mean, first_fault
 from federec.evaluation.protocols import protocol, selecting
@@ -44,9 +44,9 @@ class RunConfig(Settings):
     aggregator: str | None = None
     """How the server makes one of the devices' updates; the method's default if not given."""
     data: str = "tastes"
-    """A named set, a file, or a folder of columns."""
+    """A named set, a file, or a folder of columns; `<name>` for data that was in memory."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Which column of the file is the user, item, rating, timestamp."""
+    """Which column of the file is the user, item, rating, timestamp, split."""
     min_interactions: NonNegativeInt | None = None
     """Leave out users with fewer rows; the set's own filter if not given."""
     k_core: NonNegativeInt | None = None
@@ -142,7 +142,7 @@ class RunConfig(Settings):
     @staticmethod
     def of(method: Method, data: Interactions, **values: Any) -> RunConfig:
         """The configuration of a method at work on loaded data."""
-        origin = data.origin or {"data": data.name}
+        origin = data.origin or {"data": in_memory(data.name)}
         reference, plugins = references(method)
         named = {"method": reference, "plugins": plugins, "settings": _plain(method)}
         return RunConfig.checked(method, **named, **origin, **values)
@@ -212,10 +212,12 @@ class RunConfig(Settings):
         if not same:
             raise UserError(f"the given '{method.name}' has other settings than the run: {self.settings}")
 
-    def load(self) -> Interactions:
-        """The data."""
+    def load(self, data: Loadable | None = None) -> Interactions:
+        """The data; or `data`, read in the same way, where it cannot be loaded again."""
+        if isinstance(data, Interactions):
+            return data
         return load(
-            self.data,
+            self.data if data is None else data,
             self.columns,
             self.min_interactions,
             self.k_core,

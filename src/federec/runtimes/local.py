@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from federec.data.interactions import Interactions
+from federec.data.sets import Loadable, load
 from federec.data.split import Split, make_split
 from federec.errors import UserError
 from federec.methods.base import Method
@@ -26,7 +27,7 @@ from federec.stages.registry import as_plain
 
 def train(
     method: Method | type[Method] | str,
-    data: Interactions,
+    data: Loadable,
     *,
     rounds: int | None = None,
     protocol: str = "clean",
@@ -44,11 +45,12 @@ def train(
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Run:
-    """Train a method on a data set: this very object, or one with default settings from a class or a reference
-    (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are classes or references. `split` says what is
-    held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`. `channel` are the stages
-    between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there and the run
-    can be resumed."""
+    """Train a method on data, which is whatever `load` accepts. The method is this very object, or one with
+    default settings from a class or a reference (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins
+    are classes or references. `split` says what is held out: `leave-one-out`, `time`, `ratio` or `given`, with
+    fractions: `time:0.8,0.1,0.1`. `channel` are the stages between device and server, as objects or texts
+    (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed."""
+    data = load(data)
     if not isinstance(method, Method):
         method = build(method)
     if plugins:
@@ -82,7 +84,7 @@ def run(
 
 def resume(
     path: str | Path,
-    data: Interactions | None = None,
+    data: Loadable | None = None,
     on_round: OnRound | None = None,
     group: Group = ALONE,
     method: Method | None = None,

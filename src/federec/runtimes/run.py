@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from federec.data.interactions import Interactions
+from federec.data.sets import Loadable
 from federec.data.split import Split, make_split
 from federec.errors import UserError
 from federec.methods.base import Method
@@ -80,7 +81,7 @@ class Run:
         return folder.path
 
     @staticmethod
-    def load(path: str | Path, data: Interactions | None = None, method: Method | None = None) -> Run:
+    def load(path: str | Path, data: Loadable | None = None, method: Method | None = None) -> Run:
         """A finished run from its folder. Its data is loaded again, unless given, and its method is found again, unless
         given: one made in an interactive session must be."""
         folder = RunFolder(path)
@@ -96,20 +97,20 @@ class Run:
         point = folder.checkpoint(device_to_ask(config))
         if point is None:
             raise UserError(f"{folder.model}: holds no model; train again")
-        history, data = folder.lines(point.round), data_of(config, point, data)
-        return Run(config, method, result, history, point, data, folder.ranks())
+        loaded = data_of(config, point, data)
+        return Run(config, method, result, folder.lines(point.round), point, loaded, folder.ranks())
 
 
-def data_of(config: RunConfig, point: Checkpoint | None, data: Interactions | None = None) -> Interactions:
+def data_of(config: RunConfig, point: Checkpoint | None, given: Loadable | None = None) -> Interactions:
     """The data of a run, loaded again unless given. It must be what the run was trained on so far."""
-    data = data if data is not None else config.load()
+    data = config.load(given)
     if point is not None and fingerprint(data) != point.data:
         raise UserError(f"'{config.data}' has changed since this run was trained on it; bring the old data back")
     return data
 
 
 def fingerprint(data: Interactions) -> str:
-    """SHA-256 of what training sees: rows, times, parts and labels."""
+    """SHA-256 of what training sees: rows, times, given parts and labels."""
     digest = hashlib.sha256()
     for array in (data.users, data.items, data.times, data.parts):
         digest.update(b"" if array is None else np.ascontiguousarray(array).data)
