@@ -17,7 +17,7 @@ from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
 from federec.mathematics.spectrum import effective_rank, singular_values
 from federec.methods.forms import Form
-from federec.settings import Settings
+from federec.settings import Part
 from federec.stages.base import Stage
 
 View = Literal["own", "global"]
@@ -25,7 +25,7 @@ Notes = dict[str, float | list[float]]
 """Figures of a round by name."""
 
 
-class Method(Settings):
+class Method(Part):
     """A way to recommend. Its fields are its settings, by default those of its paper; its class variables say what it
     is."""
 
@@ -44,6 +44,16 @@ class Method(Settings):
         super().__pydantic_init_subclass__(**kwargs)
         if "name" not in vars(cls):
             cls.name = hyphenated(cls.__name__)
+
+    @classmethod
+    def called(cls) -> str:
+        return f"'{cls.name}'"
+
+    def __or__(self, plugin: object) -> Method:
+        """The method with a plug-in on it: `FedMF(dim=32) | SAM(rho_shared=0.05)`, or a class for the plug-in's default
+        settings."""
+        # The plug-in does it (`Plugin.__ror__`): methods know no plug-ins.
+        return self | plugin() if isinstance(plugin, type) else NotImplemented
 
     @property
     def most_rounds(self) -> int | None:

@@ -7,17 +7,18 @@ A plug-in is a mix-in: `plug(FedMF, DualPer)` is the class `FedMF` with the plug
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod, Method, hyphenated
 from federec.methods.forms import Form
-from federec.settings import Settings
+from federec.settings import Part
 
 if TYPE_CHECKING:
     _Below = DeviceMethod  # what `super()` is, once a plug-in lies over a method
 else:
-    _Below = Settings  # a plug-in brings its own settings only, never the defaults of a method
+    _Below = Part  # a plug-in brings its own settings only, never the defaults of a method
 
 
 class Plugin(_Below):
@@ -34,12 +35,32 @@ class Plugin(_Below):
         if "plugin" not in vars(cls):
             cls.plugin = hyphenated(cls.__name__)
 
+    @classmethod
+    def called(cls) -> str:
+        return f"'{cls.name}'" if issubclass(cls, Method) else f"plug-in '{cls.plugin}'"
+
+    def __ror__(self, method: object) -> Method:
+        """The method with this plug-in on it."""
+        if not isinstance(method, Method) or _PLUGGED in vars(type(self)):
+            return NotImplemented
+        return plug(type(method), type(self))(**dict(method), **dict(self))
+
+    def __repr__(self) -> str:
+        """As it is written in Python: `FedMF(dim=32, ...) | SAM(rho_shared=0.02, rho_private=0.02)`."""
+        shown = []
+        class_, plugins = parts(type(self))
+        for part in (class_, *plugins):
+            settings = ", ".join(f"{key}={getattr(self, key)!r}" for key in part.model_fields)
+            shown.append(f"{part.__name__}({settings})")
+        return " | ".join(shown)
+
     def fuse(self, form: Form) -> Form | None:
         """The fused form of the method below, as the plug-in changes it; None, the default, where no kernel plays that.
         Say what becomes of each form that the plug-in knows, and None of all others: a form may be new."""
         return None
 
 
+@cache  # so that methods with the same plug-ins and settings are equal
 def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
     """The method class with plug-ins laid over it, the last one outermost."""
     for plugin in plugins:

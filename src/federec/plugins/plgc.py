@@ -31,6 +31,7 @@ from torch.linalg import vector_norm
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import SERVER, Param, Params
 from federec.errors import UserError
+from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, Form, LinearScore, Mixing
 from federec.plugins.base import Plugin
 
@@ -55,7 +56,7 @@ class PLGC(Plugin):
 
     @model_validator(mode="after")
     def _has_rows(self) -> Self:
-        if not self.tables():
+        if isinstance(self, DeviceMethod) and not self.tables():  # by itself it holds only its settings
             raise UserError(f"plug-in 'plgc' does not fit '{self.name}': its devices share no item rows")
         return self
 

@@ -192,7 +192,7 @@ class RunConfig(Settings):
             raise UserError(f"the run is of {'+'.join(asked)}, not of the given {'+'.join((name, *plugins))}")
         try:
             same = type(method).model_validate(self.settings) == method
-        except ValidationError:
+        except UserError:
             same = False
         if not same:
             raise UserError(f"the given '{method.name}' has other settings than the run: {self.settings}")
