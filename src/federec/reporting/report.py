@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from federec.reporting.curves import svg_curves
-from federec.reporting.tables import channel_text
+from federec.reporting.labels import channel_text
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d0d7de; --soft: #57606a; }
