@@ -57,6 +57,11 @@ class Interactions:
         """The number of rows that repeated a (user, item) pair and were merged into it."""
         return self.source_rows - len(self)
 
+    def _repr_html_(self) -> str:
+        from federec.data.notebook import html
+
+        return html(self)
+
     def user_code(self, label: object) -> int:
         """The code of a user's label (`42` and `"42"` are the same label)."""
         return int(codes(self.user_ids, [label], "user")[0])

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from federec.data.notebook import plain
 from federec.reporting.labels import channel_text, labels
 
 if TYPE_CHECKING:
@@ -199,20 +200,8 @@ def summary_table(summary: dict[str, Any]) -> None:
     table = _table("", "")
     table.show_header = False
     for key, value in summary.items():
-        table.add_row(key.replace("_", " "), _plain(value))
+        table.add_row(key.replace("_", " "), plain(value))
     _print(table)
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(part)}" for key, part in value.items())
-    if isinstance(value, list):
-        return " .. ".join(_plain(part) for part in value)
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def check_table(checks: Iterable[tuple[str, str, str]]) -> None:

@@ -177,7 +177,7 @@ class Comparison:
         'full.ndcg@10'
         """
         text = {"metric": self.metric, "baseline": self.baseline, "rows": self.records()}
-        return json.dumps(text, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(text, indent=2, ensure_ascii=False)
 
     def latex(self) -> str:
         r"""The table for LaTeX, with `\usepackage{booktabs}`.
@@ -248,10 +248,12 @@ class Comparison:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>"
 
 
-def compare(runs: Runs | Mapping[str, Runs], baseline: str | None = None, metric: str = "full.ndcg@10") -> Comparison:
+def compare(
+    runs: Runs | Mapping[str, Runs], baseline: Run | str | Path | None = None, metric: str = "full.ndcg@10"
+) -> Comparison:
     """Runs side by side. `runs` are runs, folders of runs, or a mapping from labels to these. Runs that differ only by
-    seed are one row. Each row is compared with `baseline`, the label of another one, by default the first: paired user
-    by user and seed by seed, and only within the same data, split and protocol.
+    seed are one row. Each row is compared with `baseline`, by default the first one: paired user by user and seed by
+    seed, and only within the same data, split and protocol. A baseline is one of the runs or folders, or a row's label.
 
     >>> other = fr.train("popularity", data)
     >>> print(fr.compare({"fedmf": run, "most popular": other}).frame()["method"][1])
@@ -266,7 +268,7 @@ def compare(runs: Runs | Mapping[str, Runs], baseline: str | None = None, metric
         raise UserError("there is no run to compare; give runs, or folders that `federec train` wrote")
     read = [_read(run) for _, run in given]
     rows: dict[tuple[str, Group], Row] = {}
-    for (name, _), (result, ranks), label in zip(given, read, labels([result for result, _ in read]), strict=True):
+    for (name, run), (result, ranks), label in zip(given, read, labels([result for result, _ in read]), strict=True):
         group = Group.of(label, result)
         row = rows.setdefault((name or label[1], group), Row(name or label[1], group, label[1], {}, {}))
         if row.made != label[1]:
@@ -274,10 +276,12 @@ def compare(runs: Runs | Mapping[str, Runs], baseline: str | None = None, metric
         row.results[result["seed"]] = result  # two runs with the same seed are the same run
         if ranks:
             row.ranks[result["seed"]] = ranks
+        if baseline is run or str(baseline) == str(run):
+            baseline = row.label
     known = [row.label for row in rows.values()]
     if baseline is not None and baseline not in known:
-        raise UserError(f"no run is called '{baseline}'{did_you_mean(baseline, known)}")
-    return Comparison(tuple(rows.values()), metric, baseline)
+        raise UserError(f"no compared run is '{baseline!s:.80}'{did_you_mean(str(baseline), known)}")
+    return Comparison(tuple(rows.values()), metric, None if baseline is None else str(baseline))
 
 
 def _each(runs: Runs) -> list[Run | str | Path]:

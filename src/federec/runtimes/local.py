@@ -13,6 +13,7 @@ from federec.errors import UserError
 from federec.methods.base import Method
 from federec.plugins.base import Plugin
 from federec.plugins.registry import build, with_plugins
+from federec.reporting.live import live
 from federec.reporting.report import html_report
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
@@ -33,18 +34,26 @@ def train(
     seed: int = 0,
     participation: float | None = None,
     evaluate_users: int | None = None,
-    plugins: Sequence[str | type[Plugin]] = (),
+    plugins: Sequence[str | type[Plugin] | Plugin] = (),
     device: str = "cpu",
     engine: str = "auto",
     channel: Sequence[str | Mapping[str, Any] | Stage] = (),
     aggregator: str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
+    progress: bool | None = None,
 ) -> Run:
     """Train a method on a data set: this very object, or one with default settings from a class or a reference
-    (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are classes or references. `channel` are the
-    stages between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there and the
-    run can be resumed."""
+    (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are objects, classes or references. `channel`
+    are the stages between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there
+    and the run can be resumed. `on_round` is called with each round's record and the number of rounds. `progress`: a
+    live line, by default in notebooks and on terminals.
+
+    >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
+    >>> 0 <= run.test["full"]["ndcg@10"] <= 1
+    True
+    >>> noisy = fr.train("fedmf", data, rounds=1, channel=[fr.Clip(norm=1.0), "gaussian:scale=0.1"])
+    """
     if not isinstance(method, Method):
         method = build(method)
     if plugins:
@@ -53,7 +62,9 @@ def train(
     given |= {"evaluate_users": evaluate_users, "device": device, "engine": engine}
     given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
-    return run(config, data, RunFolder(out) if out is not None else None, on_round, method=method)
+    folder = RunFolder(out) if out is not None else None
+    with live(progress, on_round) as called:
+        return run(config, data, folder, called, method=method)
 
 
 def run(
@@ -83,7 +94,12 @@ def resume(
     method: Method | None = None,
 ) -> Run:
     """Continue an interrupted run; its end is the same as if it had never stopped. Its data is loaded again, unless
-    given, and its method is found again, unless given: one made in an interactive session must be."""
+    given, and its method is found again, unless given: one made in an interactive session must be.
+
+    >>> run = fr.train("fedmf", data, rounds=1, out="runs/a")
+    >>> fr.resume("runs/a").test == run.test  # it was finished already
+    True
+    """
     folder = RunFolder(path)
     with group.together():
         config = folder.config(method)

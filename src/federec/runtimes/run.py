@@ -21,7 +21,7 @@ from federec.data.split import Split, leave_one_out
 from federec.errors import UserError
 from federec.methods.base import Method
 from federec.reporting.frames import Frame, frame
-from federec.reporting.report import html_report
+from federec.reporting.report import HEADLINES, html_report, html_summary
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
 from federec.runs.ranks import RANKINGS, contributions
@@ -30,7 +30,7 @@ from federec.runtimes.recommender import Exclude, Label, Recommender, Users
 from federec.runtimes.simulation import CentralTrainer, DeviceTrainer, make_trainer
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """A trained method with its figures."""
 
@@ -45,6 +45,16 @@ class Run:
     data: Interactions = field(repr=False)
     ranks: dict[str, Tensor] = field(repr=False)
     """Each evaluated user's rank of the held-out item in the best round, by `valid|test sampled|full`."""
+
+    def __repr__(self) -> str:
+        result, test = self.result, self.test
+        name = "+".join([result["method"], *result["plugins"]])
+        where = f"{name} on {result['data']['name']}, {self.config.protocol}, seed {self.config.seed}"
+        figures = (f"{ranking} {metric} {test[ranking][metric]:.4f}" for ranking, metric in HEADLINES)
+        return f"Run({where}, round {result['best_round']} of {result['rounds']}: {', '.join(figures)})"
+
+    def _repr_html_(self) -> str:
+        return html_summary(self.result, self.history)
 
     @property
     def test(self) -> dict[str, dict[str, float]]:
