@@ -22,6 +22,10 @@ class Interactions:
 
     `users` and `items` are codes 0..n-1 in order of first appearance; `user_ids[code]` and
     `item_ids[code]` are the source's own labels.
+
+    >>> data = fr.load("tastes")
+    >>> data.n_users, data.n_items, len(data)
+    (943, 1682, 100000)
     """
 
     name: str
@@ -43,10 +47,12 @@ class Interactions:
 
     @property
     def n_users(self) -> int:
+        """The number of users."""
         return len(self.user_ids)
 
     @property
     def n_items(self) -> int:
+        """The number of items."""
         return len(self.item_ids)
 
     def __len__(self) -> int:

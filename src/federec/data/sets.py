@@ -144,7 +144,11 @@ def load(
     titles: str | Path | None = None,
     held_out: Mapping[str, str | Path] | None = None,
 ) -> Interactions:
-    """A named set, a user's file, or a folder of columns. A filter given here replaces the set's own."""
+    """A named set, a user's file, or a folder of columns. A filter given here replaces the set's own.
+
+    >>> fr.load("tastes", min_interactions=200).n_users
+    138
+    """
     name = str(name_or_path)
     origin = {"data": name, "columns": dict(columns or {}), "min_interactions": min_interactions, "k_core": k_core}
     origin |= {"min_rating": min_rating, "repeats": repeats, "titles": titles, "held_out": dict(held_out or {})}

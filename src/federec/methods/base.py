@@ -67,7 +67,19 @@ def hyphenated(name: str) -> str:
 
 
 class DeviceMethod(Method):
-    """A method trained on the devices. Subclasses say what is shared and private, and how a device scores."""
+    """A method trained on the devices. Subclasses say what is shared and private, and how a device scores.
+
+    >>> class Mine(fr.DeviceMethod):
+    ...     def shared(self):
+    ...         return {"items": fr.item_rows(8)}
+    ...     def private(self):
+    ...         return {"user": fr.Param((8,))}
+    ...     def score(self, p):
+    ...         return fr.dot(p["user"], p["items"])
+    ...     def step(self, step):
+    ...         self.descend(step, {"user": 0.1, "items": 1.0})
+    >>> run = fr.train(Mine(), data, rounds=1)
+    """
 
     view: ClassVar[View] = "global"
     """The item rows a device ranks with: its `own`, as tuned this round, or the server's new `global` ones."""

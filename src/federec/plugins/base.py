@@ -22,7 +22,14 @@ else:
 
 
 class Plugin(_Below):
-    """Overrides parts of whatever device method lies below it."""
+    """Overrides parts of whatever device method lies below it. An object by itself holds only the plug-in's settings:
+    `|` puts it on a method.
+
+    >>> class Halved(fr.Plugin):
+    ...     def descend(self, step, rates):
+    ...         super().descend(step, {name: rate / 2 for name, rate in rates.items()})
+    >>> run = fr.train(fr.FedMF(dim=8) | Halved(), data, rounds=1)
+    """
 
     plugin: ClassVar[str]
     """What it is called. By default made of the name of the class: DualPer would be `dual-per`."""

@@ -39,7 +39,11 @@ ODDS = "plgc.odds"
 
 
 class PLGC(Plugin):
-    """Mix tuned and received item rows in the score; keep the dimensions of item rows from repeating one another."""
+    """Mix tuned and received item rows in the score; keep the dimensions of item rows from repeating one another.
+
+    >>> (fr.FedMF() | fr.PLGC(beta=0.0)).beta
+    0.0
+    """
 
     plugin: ClassVar[str] = "plgc"
 

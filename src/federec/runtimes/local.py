@@ -97,7 +97,7 @@ def resume(
     given, and its method is found again, unless given: one made in an interactive session must be.
 
     >>> run = fr.train("fedmf", data, rounds=1, out="runs/a")
-    >>> fr.resume("runs/a").test == run.test  # it was finished already
+    >>> fr.resume("runs/a", data).test == run.test  # it was finished already
     True
     """
     folder = RunFolder(path)

@@ -32,7 +32,12 @@ from federec.runtimes.simulation import CentralTrainer, DeviceTrainer, make_trai
 
 @dataclass(repr=False)
 class Run:
-    """A trained method with its figures."""
+    """A trained method with its figures.
+
+    >>> run = fr.train(fr.FedMF(dim=8), data, rounds=2)
+    >>> sorted(run.test)[:2]
+    ['full', 'full_light']
+    """
 
     config: RunConfig
     method: Method
@@ -113,8 +118,8 @@ class Run:
         frame with the columns user, position, item, score and title. `exclude`: items to leave out for everybody, or a
         mapping from users to items. With `exclude_known=False` a user may get items that are known already.
 
-        >>> [item.title for item in run.recommend(42, k=2)]  # doctest: +SKIP
-        ['Quiet Harbour', 'The Long Way']
+        >>> len(run.recommend(42, k=2))
+        2
         >>> run.recommend(users=[42, 7], k=3, exclude=[11]).shape
         (6, 5)
         """
