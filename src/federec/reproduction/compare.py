@@ -208,6 +208,7 @@ class Comparison:
             else:
                 axes.plot(fmean(row.values(self.metric)), height, "o", color="C0")
         axes.set_yticks(range(len(self.rows)), [self._name(row) for row in reversed(self.rows)])
+        axes.margins(y=0.2)
         axes.set_xlabel(f"{self.metric} on test")
         axes.grid(axis="x", alpha=0.3)
         return axes
