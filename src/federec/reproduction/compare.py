@@ -72,6 +72,10 @@ class Row:
         ranking, name = metric_of(metric)
         return {seed: contributions(ranks, ranking)[name].numpy() for seed, ranks in self.ranks.items()}
 
+    def interval(self, metric: str) -> Difference:
+        """The mean over users and seeds with its 95 % interval."""
+        return bootstrap([_known(gains) for gains in self.gains(metric).values()])
+
     def against(self, other: Row, metric: str) -> Difference | str:
         """By how much it is better than another row, over the seeds that both have; or why that cannot be said."""
         if not self.ranks or not other.ranks:
@@ -82,14 +86,19 @@ class Row:
             return "not paired: no seed in common"
         if not all(_same_users(self.ranks[seed], other.ranks[seed]) for seed in both):
             return "not paired: other users were evaluated"
-        return bootstrap([mine[seed] - others[seed] for seed in both])
+        return bootstrap([_known(mine[seed] - others[seed]) for seed in both])
+
+
+def _known(gains: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Without users of whom nothing is held out for test."""
+    return gains[~np.isnan(gains)]
 
 
 def _same_users(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
     """Whether two runs evaluated the same users, as far as that is known: runs of older versions do not say whom."""
     if "users" in a and "users" in b:
         return a["users"].tolist() == b["users"].tolist()
-    return a["test full"].shape == b["test full"].shape
+    return a["test sampled"].shape == b["test sampled"].shape
 
 
 @dataclass(frozen=True)
@@ -201,9 +210,8 @@ class Comparison:
         if axes is None:
             axes = pyplot.subplots(figsize=(6, 0.8 + 0.35 * len(self.rows)), layout="constrained")[1]
         for height, row in enumerate(reversed(self.rows)):
-            gains = row.gains(self.metric)
-            if gains:
-                mean, low, high = bootstrap(list(gains.values()))
+            if row.ranks:
+                mean, low, high = row.interval(self.metric)
                 axes.errorbar(mean, height, xerr=[[mean - low], [high - mean]], fmt="o", capsize=3, color="C0")
             else:
                 axes.plot(fmean(row.values(self.metric)), height, "o", color="C0")

@@ -24,7 +24,7 @@ from federec.reporting.frames import Frame, frame
 from federec.reporting.report import HEADLINES, html_report, html_summary
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
-from federec.runs.ranks import RANKINGS, contributions
+from federec.runs.ranks import RANKINGS, contributions, positions
 from federec.runs.recommendation import Recommendation, best
 from federec.runtimes.recommender import Exclude, Label, Recommender, Users
 from federec.runtimes.simulation import CentralTrainer, DeviceTrainer, make_trainer
@@ -169,9 +169,9 @@ class Run:
         return frame({key: [row.get(key) for row in rows] for key in columns})
 
     def per_user(self) -> Frame:
-        """A frame with a row for each evaluated user of the test: the id, the number of training items, the position of
-        the held-out item (1 is the first) among the sampled candidates and among all items, and what the user
-        contributes to the metrics. The mean of a metric's column is that of `run.test`.
+        """A frame with a row for each user of the test: the id, the number of training items, the position of the
+        held-out item (1 is the first; the best of several) among the sampled candidates and among all items, and what
+        the user contributes to the metrics. The mean of a metric's column is that of `run.test`.
 
         >>> bool(abs(run.per_user()["full.ndcg@10"].mean() - run.test["full"]["ndcg@10"]) < 1e-9)
         True
@@ -181,10 +181,11 @@ class Run:
         counts = np.diff(self._split.ptr)[codes]
         columns: dict[str, Any] = {"user": self.data.user_ids[codes], "training_items": counts}
         for ranking in RANKINGS:
-            columns[f"{ranking}.position"] = self.ranks[f"test {ranking}"].numpy() + 1
+            columns[f"{ranking}.position"] = positions(self.ranks, ranking).numpy()
             gained = contributions(self.ranks, ranking)
             columns |= {f"{ranking}.{metric}": gained[metric].numpy() for metric in ("hr@10", "ndcg@10", "mrr@10")}
-        return frame(columns)
+        tested = columns["full.position"] > 0  # others have items held out for validation only
+        return frame({key: column[tested] for key, column in columns.items()})
 
     def save(self, path: str | Path) -> Path:
         """Write the run folder."""
