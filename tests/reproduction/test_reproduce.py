@@ -8,6 +8,7 @@ import federec as fr
 from federec.evaluation.protocols import PROTOCOLS
 from federec.reproduction.grids import grid
 from federec.reproduction.reproduce import cells_of
+from federec.runtimes.local import run
 
 pytest.importorskip("matplotlib", reason="pip install federec[results]")
 
@@ -24,13 +25,14 @@ def test_the_cells_are_all_rows_under_both_protocols():
 def test_the_runs_of_a_table_can_be_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"data": "tastes", "only": "popularity", "seeds": 1, "rounds": 1}
-    said = []
+    data, said = fr.load("tastes"), []
+    for cell in cells_of(grid("fedrap"), ["tastes"], 1, 1, ["popularity"]):
+        run(cell.config(), data, cell.folder(Path("runs/reproduce")))
     found = fr.reproduce("fedrap", **given, say=said.append)
+    assert said == []  # all were run already
     assert found.page == Path("results/fedrap.md") and "popularity" in found.page.read_text()
     assert found.failed == [] and len(found.runs) == 2
     assert {record["protocol"] for record in fr.compare(found.runs).records()} == {"clean", "paper"}
-    said.clear()
-    assert fr.reproduce("fedrap", **given, say=said.append) == found and said == []
 
 
 @pytest.mark.parametrize(

@@ -67,34 +67,39 @@ class Plugin(_Below):
         return None
 
 
-@cache  # so that methods with the same plug-ins and settings are equal
 def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
     """The method class with plug-ins laid over it, the last one outermost."""
     for plugin in plugins:
-        if not issubclass(method, DeviceMethod):
-            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': it is not trained on devices")
-        if plugin.changes_steps and method.closed_form:
-            reason = "its devices solve in closed form and take no steps"
-            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {reason}")
-        if plugin.plugin in method.refuses:
-            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {method.refuses[plugin.plugin]}")
-        if plugin.plugin in method.plugins:
-            raise UserError(f"plug-in '{plugin.plugin}' is given twice")
-        if clash := sorted({*plugin.model_fields} & {*method.model_fields}):
-            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': both have a setting '{clash[0]}'")
-        members = {
-            _PLUGGED: True,
-            "name": method.name,
-            "plugin": plugin.plugin,
-            "plugins": (*method.plugins, plugin.plugin),
-            "__module__": __name__,
-            "__doc__": method.__doc__,
-            "__annotations__": {"plugins": ClassVar[tuple[str, ...]]},
-            "model_config": {"use_attribute_docstrings": False},  # already read from the classes below
-            "fused_form": _fused_form(plugin, method),
-        }
-        method = type(f"{plugin.__name__}{method.__name__}", (plugin, method), members)
+        method = _laid(method, plugin)
     return method
+
+
+@cache  # so that methods with the same plug-ins and settings are equal
+def _laid(method: type[Method], plugin: type[Plugin]) -> type[Method]:
+    """The method class with one plug-in laid over it."""
+    if not issubclass(method, DeviceMethod):
+        raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': it is not trained on devices")
+    if plugin.changes_steps and method.closed_form:
+        reason = "its devices solve in closed form and take no steps"
+        raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {reason}")
+    if plugin.plugin in method.refuses:
+        raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {method.refuses[plugin.plugin]}")
+    if plugin.plugin in method.plugins:
+        raise UserError(f"plug-in '{plugin.plugin}' is given twice")
+    if clash := sorted({*plugin.model_fields} & {*method.model_fields}):
+        raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': both have a setting '{clash[0]}'")
+    members = {
+        _PLUGGED: True,
+        "name": method.name,
+        "plugin": plugin.plugin,
+        "plugins": (*method.plugins, plugin.plugin),
+        "__module__": __name__,
+        "__doc__": method.__doc__,
+        "__annotations__": {"plugins": ClassVar[tuple[str, ...]]},
+        "model_config": {"use_attribute_docstrings": False},  # already read from the classes below
+        "fused_form": _fused_form(plugin, method),
+    }
+    return type(f"{plugin.__name__}{method.__name__}", (plugin, method), members)
 
 
 _PLUGGED = "__plugged__"  # marks a class that `plug` made
