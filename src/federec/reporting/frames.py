@@ -21,3 +21,11 @@ def frame(columns: Mapping[str, Any]) -> Frame:
     import polars
 
     return polars.DataFrame(dict(columns), strict=False)
+
+
+def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Nested values by names like `valid.hr@10`, for the columns of a frame."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + key: value}
+    return found

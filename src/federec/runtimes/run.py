@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from federec.data.interactions import Interactions
 from federec.data.split import Split, leave_one_out
 from federec.errors import UserError
 from federec.methods.base import Method
-from federec.reporting.frames import Frame, frame
+from federec.reporting.frames import Frame, flat, frame
 from federec.reporting.report import HEADLINES, html_report, html_summary
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
@@ -164,7 +164,7 @@ class Run:
         >>> run.curves()["valid.hr@10"].max() <= 1
         True
         """
-        rows = [_flat({key: value for key, value in line.items() if key != "notes"}) for line in self.history]
+        rows = [flat({key: value for key, value in line.items() if key != "notes"}) for line in self.history]
         columns = dict.fromkeys(key for row in rows for key in row)
         return frame({key: [row.get(key) for row in rows] for key in columns})
 
@@ -216,14 +216,6 @@ class Run:
             raise UserError(f"{folder.model}: holds no model; train again")
         history, data = folder.lines(point.round), data_of(config, point, data)
         return Run(config, method, result, history, point, data, folder.ranks())
-
-
-def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested values by names like `valid.hr@10`."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + key: value}
-    return flat
 
 
 def data_of(config: RunConfig, point: Checkpoint | None, data: Interactions | None = None) -> Interactions:
