@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+import sys
 
 import numpy as np
 import pytest
@@ -49,5 +50,6 @@ def test_every_public_method_is_documented(name):
 @pytest.mark.parametrize("name", fr.__all__)
 def test_the_examples_run(name, names, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)  # frames are of polars in the examples
     for example in doctest.DocTestFinder().find(getattr(fr, name), name, globs=names):
         assert doctest.DocTestRunner().run(example).failed == 0, example.name
