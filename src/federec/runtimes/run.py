@@ -125,7 +125,7 @@ class Run:
         """
         if (user is None) == (users is None):
             raise UserError("name one user, or several with users=[...] or users='all'")
-        asked = self._recommender.users([user] if user is not None else users or ())
+        asked = self._recommender.users(users if users is not None else [user])  # type: ignore[list-item]
         items, scores = self._recommender.best(asked, k, exclude, exclude_known)
         row, position = np.nonzero(items >= 0)  # fewer than k items may be left
         found, values = items[row, position], scores[row, position]
