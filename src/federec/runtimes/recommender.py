@@ -136,10 +136,10 @@ class Recommender:
             return
         scoring, model, left = _Scoring(trainer, users, take), self.model, asked.unique()
         if trainer.own:
-            model = model.copy()
+            model, learns = model.copy(), trainer.devices.lengths(left, trainer.method.negatives) > 0
             # Stacked, not fused: a kernel would score only users who are evaluated.
-            trainer.stacked.play(model, left, self.round, [scoring], list)
-            left = left[~torch.isin(left, torch.cat(scoring.seen))]  # devices that have nothing to learn from
+            trainer.stacked.play(model, left[learns], self.round, [scoring], list)
+            left = left[~learns]  # they have no rows of their own
         for some in left.split(trainer.engine.full) if len(left) else ():
             scoring.take(some, trainer.engine.score(model, some, scoring.items.expand(len(some), -1)))
 
@@ -151,13 +151,11 @@ class _Scoring:
         tables = {**trainer.method.shared(), **trainer.method.private()}.values()
         self.width = max(1, sum(table.sized(trainer.devices.n_items)[0] for table in tables if table.rows))
         self.items = torch.arange(trainer.devices.n_items, device=trainer.device)
-        self.seen = [torch.empty(0, dtype=torch.int64, device=trainer.device)]
         self.order, self.give = np.argsort(users, kind="stable"), take
         self.sorted = users[self.order]
 
     def add(self, users: Tensor, score: Score) -> None:
         """Score item block by item block: a whole cohort's rows of all items would not fit into memory."""
-        self.seen.append(users)
         size = max(1, _BLOCK_BYTES // (4 * self.width * len(users)))
         self.take(users, torch.cat([score(block.expand(len(users), -1)) for block in self.items.split(size)], 1))
 
