@@ -44,9 +44,11 @@ def few():
 def reader(few, tmp_path, monkeypatch):
     """The folder of somebody who reads the documentation and has data to try it on."""
     monkeypatch.setattr(tastes, "generate", lambda: few)
-    random, rows = np.random.default_rng(0), ["user,item,rating,timestamp"]
+    random, rows = np.random.default_rng(0), ["user,item,rating,timestamp,part"]
+    parts = ["train"] * 13 + ["valid", "test"]
     for user in range(50):
-        rows += [f"{user},{item},{1 + item % 5},{when}" for when, item in enumerate(random.permutation(80)[:15])]
+        items = zip(random.permutation(80), parts, strict=False)
+        rows += [f"{user},{item},{1 + item % 5},{when},{part}" for when, (item, part) in enumerate(items)]
     (tmp_path / "my_ratings.csv").write_text("\n".join(rows))
     (tmp_path / "items.csv").write_text("\n".join(["item,title", *(f"{item},Film {item}" for item in range(80))]))
     monkeypatch.chdir(tmp_path)
