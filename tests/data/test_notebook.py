@@ -5,6 +5,7 @@ from federec.data.notebook import plain
 
 def test_a_notebook_shows_what_describe_says(random_split):
     data = replace(random_split(users=10, items=40).data, name="<my> data")
+    assert repr(data) == f"Interactions(<my> data: 10 users, 40 items, {len(data)} interactions)"
     html = data._repr_html_()
     assert "&lt;my&gt; data" in html and "<my>" not in html
     assert "<th style='text-align:left'>users</th><td style='text-align:left'>10</td>" in html

@@ -63,6 +63,9 @@ class Interactions:
         """The number of rows that repeated a (user, item) pair and were merged into it."""
         return self.source_rows - len(self)
 
+    def __repr__(self) -> str:
+        return f"Interactions({self.name}: {self.n_users:,} users, {self.n_items:,} items, {len(self):,} interactions)"
+
     def _repr_html_(self) -> str:
         from federec.data.notebook import html
 

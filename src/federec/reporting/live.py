@@ -53,14 +53,14 @@ def describe(line: Line) -> str:
 
 
 def _notebook() -> Callable[[str], None] | None:
-    """What replaces a line below the running cell; None outside of notebooks."""
+    """What replaces a line below the running cell, where the last one stays; None outside of notebooks."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if getattr(shell, "kernel", None) is None:
         return None
     from IPython.display import display
 
     handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
-    return lambda text: handle.update({"text/plain": text}, raw=True)
+    return lambda text: handle.update({"text/plain": text}, raw=True) if text else None
 
 
 def _terminal(wanted: bool) -> Callable[[str], None] | None:
