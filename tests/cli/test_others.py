@@ -20,7 +20,7 @@ def popular(federec, tmp_path, ratings):
 
 
 def test_recommend_refuses(refused, federec, tmp_path, popular, ratings):
-    assert "user 'u99' is not in this data set; its users are like u0" in refused("recommend", popular, "--user", "u99")
+    assert "user 'u99' is not in this data set - did you mean 'u9'?" in refused("recommend", popular, "--user", "u99")
     assert "k=0: ask for at least one item" in refused("recommend", popular, "--user", "u1", "-k", 0)
     assert "has no titles; leave out --titles" in refused("recommend", popular, "--user", "u1", "--titles")
     assert "is not a run folder" in refused("recommend", tmp_path, "--user", "u1")

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federec.evaluation.metrics import CUTS, lightest_quarter, list_metrics, rank_metrics, user_metrics
+from federec.errors import UserError
+from federec.evaluation.metrics import CUTS, lightest_quarter, list_metrics, metric_of, rank_metrics, user_metrics
 
 
 def test_worked_by_hand():
@@ -115,3 +116,14 @@ def test_cuts_look_at_the_head_of_the_list():
 )
 def test_lightest_quarter(interactions, light):
     assert lightest_quarter(torch.tensor(interactions)).tolist() == light
+
+
+def test_a_metric_is_named_with_its_ranking():
+    assert metric_of("full.ndcg@10") == ("full", "ndcg@10")
+    assert metric_of("sampled.mrr@20") == ("sampled", "mrr@20")
+
+
+@pytest.mark.parametrize("name", ["ndcg@10", "full.ndcg@11", "all.hr@10", "", "full", 5])
+def test_any_other_name_is_refused_with_a_hint(name):
+    with pytest.raises(UserError, match=r"unknown metric '.*(did you mean|write it like)"):
+        metric_of(name)

@@ -1,7 +1,7 @@
 import pytest
 
 from federec.errors import UserError
-from federec.evaluation.protocols import PROTOCOLS, protocol, selecting
+from federec.evaluation.protocols import PROTOCOLS, protocol
 
 
 def test_only_paper_closes_the_held_out_items():
@@ -13,14 +13,3 @@ def test_only_paper_closes_the_held_out_items():
 def test_an_unknown_protocol_is_refused_with_a_hint():
     with pytest.raises(UserError, match="unknown protocol 'papr' - did you mean 'paper'"):
         protocol("papr")
-
-
-def test_rounds_are_selected_by_a_ranking_and_a_metric():
-    assert selecting("full.ndcg@10") == ("full", "ndcg@10")
-    assert selecting("sampled.mrr@20") == ("sampled", "mrr@20")
-
-
-@pytest.mark.parametrize("name", ["ndcg@10", "full.ndcg@11", "all.hr@10", "", "full"])
-def test_anything_else_is_refused_with_a_hint(name):
-    with pytest.raises(UserError, match="cannot select rounds by"):
-        selecting(name)

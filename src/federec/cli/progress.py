@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from federec.reporting.live import describe
+
 if TYPE_CHECKING:
     from federec.runs.folder import Line
     from federec.runs.loop import OnRound
@@ -33,13 +35,6 @@ def progress(quiet: bool) -> Iterator[OnRound]:
             bar.update(task, total=rounds, completed=line["round"], description=describe(line))
 
         yield on_round
-
-
-def describe(line: Line) -> str:
-    """One line about a round: loss, validation metric, seconds."""
-    loss = "" if line["loss"] is None else f"loss {line['loss']:.4g}  "
-    seconds = line["seconds"]["train"] + line["seconds"]["evaluate"]
-    return f"{loss}valid hr@10 {line['valid']['hr@10']:.4f}  {seconds:.2f} s a round"
 
 
 def _log(line: Line, rounds: int) -> None:

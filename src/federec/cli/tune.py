@@ -22,16 +22,16 @@ def tune(
     seed: int = Option(0, help="Seed of the trials and of the search."),
     runs: Path = Option(Path("runs/tune"), help="Where trials are kept; the same command goes on where it stopped."),
 ) -> None:
-    """Search settings by validation HR@10; the test items are never looked at."""
+    """Search settings on validation, by NDCG@10 against all items; the test items are never looked at."""
     import yaml
 
     from federec.cli.train import name_of
-    from federec.reproduction.tune import tune as search
+    from federec.reproduction.tune import search
     from federec.runs.config import RunConfig
 
     given = {"method": method, "plugins": tuple(with_ or ()), "data": data, "protocol": protocol, "seed": seed}
     config = RunConfig.checked(**given, rounds=rounds)
-    best = search(config, config.load(), over or [], trials, runs / f"{name_of(config)}.db", typer.echo)
+    best = search(config, config.load(), over or [], trials, runs / f"{name_of(config)}.db", typer.echo).best
     typer.echo("best by validation:")
     typer.echo(yaml.safe_dump(best, sort_keys=False).rstrip())
     sets = " ".join(f"--set {key}={value:.4g}" for key, value in best.items())

@@ -23,7 +23,16 @@ from federec.cohort.rows import Rows
 
 @dataclass
 class Cohort:
-    """The state of stacked devices during one round. Devices are sorted by falling number of samples."""
+    """The state of stacked devices during one round. Devices are sorted by falling number of samples.
+
+    A method that overrides `fit` is given one:
+
+    >>> class Twice(fr.FedMF):
+    ...     def fit(self, cohort: fr.Cohort) -> None:
+    ...         super().fit(cohort)
+    ...         super().fit(cohort)
+    >>> run = fr.train(Twice(dim=8), data, rounds=1)
+    """
 
     users: Tensor
     samples: Samples
@@ -113,7 +122,15 @@ class Cohort:
 
 @dataclass
 class Step:
-    """One batch on every active device of the cohort at once."""
+    """One batch on every active device of the cohort at once.
+
+    A method that overrides `step` is given one:
+
+    >>> class Halved(fr.FedMF):
+    ...     def step(self, step: fr.Step) -> None:
+    ...         self.descend(step, {"user": self.lr / 2, "items": self.item_rate(step.n_items) / 2})
+    >>> run = fr.train(Halved(dim=8), data, rounds=1)
+    """
 
     cohort: Cohort
     active: int

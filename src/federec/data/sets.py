@@ -162,6 +162,9 @@ def load(
     with `repeats="keep"`. `titles` is a file, a frame with an item and a title column, or a mapping `{item: title}`.
     `held_out` has the rows of `valid` and `test`, as files or frames; `source` then has those of training. `name` is
     what the data is called in tables and messages.
+
+    >>> fr.load("tastes", min_interactions=200).n_users
+    138
     """
     if repeats not in REPEATS:
         raise UserError(f"repeats: cannot be '{repeats}'{did_you_mean(str(repeats), REPEATS)}")

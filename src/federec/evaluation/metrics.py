@@ -12,9 +12,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from federec.errors import UserError, did_you_mean
+
 CUTS = (5, 10, 20)
 
 Metrics = dict[str, float]
+
+RANKINGS = ("sampled", "full")
+NAMES = tuple(f"{name}@{k}" for k in CUTS for name in ("hr", "ndcg", "mrr", "recall", "precision", "map"))
+"""Of the metrics of ranks."""
+
+
+def metric_of(text: str) -> tuple[str, str]:
+    """The ranking and the metric of a text like `full.ndcg@10`."""
+    ranking, _, metric = str(text).partition(".")
+    if ranking not in RANKINGS or metric not in NAMES:
+        known = [f"{ranking}.{metric}" for ranking in RANKINGS for metric in NAMES]
+        remedy = did_you_mean(str(text), known).partition(" (known")[0]
+        raise UserError(f"unknown metric '{text}'{remedy or '; write it like full.ndcg@10 or sampled.hr@10'}")
+    return ranking, metric
 
 
 def rank_metrics(ranks: Tensor, owner: Tensor | None = None) -> Metrics:

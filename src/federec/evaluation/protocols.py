@@ -14,10 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from federec.errors import UserError, did_you_mean
-from federec.evaluation.metrics import rank_metrics
 
 
 @dataclass(frozen=True)
@@ -43,13 +40,3 @@ def protocol(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise UserError(f"unknown protocol '{name}'{did_you_mean(name, PROTOCOLS)}")
     return PROTOCOLS[name]
-
-
-def selecting(name: str) -> tuple[str, str]:
-    """`full.ndcg@10` -> the ranking and the metric that pick the round."""
-    kind, _, metric = name.partition(".")
-    metrics = rank_metrics(torch.zeros(1))
-    if kind not in ("sampled", "full") or metric not in metrics:
-        known = [f"{kind}.{metric}" for kind in ("full", "sampled") for metric in metrics]
-        raise UserError(f"cannot select rounds by '{name}'{did_you_mean(name, known)}")
-    return kind, metric

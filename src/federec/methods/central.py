@@ -15,7 +15,17 @@ from federec.methods.base import Method
 class CentralMethod(Method):
     """A method fitted on pooled data. Each round refits or refines; the round is chosen on validation as ever.
 
-    New tensors come to be where the run takes place: its trainer says so to torch."""
+    New tensors come to be where the run takes place: its trainer says so to torch.
+
+    >>> import torch
+    >>> class Newest(fr.CentralMethod):
+    ...     default_rounds = 1
+    ...     def refine(self, model, split, round_):
+    ...         return {"codes": torch.arange(split.data.n_items).float()}
+    ...     def scores(self, model, split, users):
+    ...         return model["codes"].expand(len(users), -1)
+    >>> run = fr.train(Newest(), data)
+    """
 
     def start(self, split: Split, seed: int) -> Params:
         """First values."""

@@ -24,7 +24,11 @@ from federec.methods.base import DeviceMethod
 
 
 class FedALS(DeviceMethod):
-    """Weighted matrix factorisation: devices solve for user vectors, the server for item rows."""
+    """Weighted matrix factorisation: devices solve for user vectors, the server for item rows.
+
+    >>> fr.train(fr.FedALS(dim=8), data, rounds=1).method.name
+    'fedals'
+    """
 
     name: ClassVar[str] = "fedals"
     paper: ClassVar[str] = "ours, after Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"

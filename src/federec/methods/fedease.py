@@ -31,7 +31,11 @@ from federec.methods.ease import item_weights
 
 
 class FedEASE(DeviceMethod):
-    """Item-item regression in closed form, from the sum of the devices' co-occurrences."""
+    """Item-item regression in closed form, from the sum of the devices' co-occurrences.
+
+    >>> fr.FedEASE.closed_form
+    True
+    """
 
     name: ClassVar[str] = "fedease"
     paper: ClassVar[str] = "ours, after Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"

@@ -39,7 +39,11 @@ _REASON = "its devices take no steps on shared parameters, only a gradient"
 
 
 class FedPerGNN(DeviceMethod):
-    """Graph attention over the user's items and anonymous users who share them; noisy gradients."""
+    """Graph attention over the user's items and anonymous users who share them; noisy gradients.
+
+    >>> fr.FedPerGNN(dim=8).dim
+    8
+    """
 
     name: ClassVar[str] = "fedpergnn"
     paper: ClassVar[str] = "Wu et al., A federated graph neural network framework, Nature Communications 2022"

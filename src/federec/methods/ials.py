@@ -24,7 +24,11 @@ _BLOCK = 20_000  # interactions solved for at a time
 
 
 class IALS(CentralMethod):
-    """Centralised reference: weighted matrix factorisation by alternating least squares."""
+    """Centralised reference: weighted matrix factorisation by alternating least squares.
+
+    >>> fr.train(fr.IALS(dim=8), data, rounds=1).method.name
+    'ials'
+    """
 
     name: ClassVar[str] = "ials"
     paper: ClassVar[str] = "Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"

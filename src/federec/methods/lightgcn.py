@@ -28,7 +28,11 @@ from federec.methods.pooled import PooledMethod
 
 
 class LightGCN(PooledMethod):
-    """Centralised reference: embeddings smoothed over the graph of users and items."""
+    """Centralised reference: embeddings smoothed over the graph of users and items.
+
+    >>> fr.LightGCN(dim=8).dim
+    8
+    """
 
     name: ClassVar[str] = "lightgcn"
     paper: ClassVar[str] = "He et al., LightGCN: Simplifying and Powering Graph Convolution Network, SIGIR 2020"

@@ -17,7 +17,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, Validati
 
 from federec.cohort.layers import USERS
 from federec.errors import UserError, did_you_mean, first_fault
-from federec.evaluation.protocols import protocol, selecting
+from federec.evaluation.metrics import metric_of
+from federec.evaluation.protocols import protocol
 from federec.federation.channel import Link
 from federec.files import read_bytes, write_atomic
 from federec.methods.base import DeviceMethod
@@ -134,7 +135,7 @@ def prepare(path: Path, config: RunConfig, settings: FederationSettings, catalog
     if config.channel is None:
         config = config.model_copy(update={"channel": SECURE})
     method, link = check_method(config, settings)
-    kind, metric = selecting(config.select or protocol(config.protocol).select)
+    kind, metric = metric_of(config.select or protocol(config.protocol).select)
     partial = len(link.channel.asks(torch.tensor([-1]))) and any(param.rows for param in method.shared().values())
     if kind == "full" and partial:
         # Devices that only fetch the rows they need cannot rank all items in every round.

@@ -17,7 +17,11 @@ from federec.plugins.base import Plugin
 
 
 class Recency(Plugin):
-    """Weight a device's positives by how new they are."""
+    """Weight a device's positives by how new they are.
+
+    >>> (fr.FedMF() | fr.Recency(half_life=20)).half_life
+    20.0
+    """
 
     plugin: ClassVar[str] = "recency"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from federec.data.notebook import plain
+from federec.reporting.labels import channel_text, labels
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from federec.data.sets import NamedSet
     from federec.methods.base import Method
     from federec.plugins.base import Plugin
@@ -62,20 +66,11 @@ def run_table(result: dict[str, Any]) -> None:
         print(f"engine {engine['used']}: {engine['reason']}")
 
 
-def channel_text(stages: Iterable[dict[str, Any]]) -> str:
-    """The stages of a channel in order, as on the command line."""
-    texts = []
-    for stage in stages:
-        settings = ",".join(f"{key}={value}" for key, value in stage.items() if key != "stage")
-        texts.append(":".join(filter(None, [stage["stage"], settings])))
-    return " -> ".join(texts)
-
-
 def compare_table(results: list[dict[str, Any]]) -> None:
     """Runs side by side. Runs that differ only by seed or protocol share a row. Each protocol has its own columns,
     or on a narrow terminal its own table."""
     rows: dict[tuple[str, ...], dict[str, dict[int, dict[str, Any]]]] = {}
-    for result, label in zip(results, _labels(results), strict=True):
+    for result, label in zip(results, labels(results), strict=True):
         # Two runs with the same seed are the same run: it counts once.
         rows.setdefault(label, {}).setdefault(result["protocol"], {})[result["seed"]] = result
     protocols = sorted({result["protocol"] for result in results})
@@ -105,46 +100,6 @@ def _compared(by_protocol: list[list[dict[str, Any]]]) -> list[str]:
     known = [value / 1e3 for value in up if value is not None]
     seconds = fmean(run["seconds"]["per_round"] for run in every)
     return [*cells, f"{seconds:.2f}", f"{fmean(known):.1f}" if known else ""]
-
-
-def _labels(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """For each run: its data, its method with the settings that differ among runs of that method, and what else
-    distinguishes rows."""
-    names = ["+".join([result["method"], *result["plugins"]]) for result in results]
-    variants: dict[str, list[dict[str, Any]]] = {}
-    sources: dict[str, set[str]] = {}
-    for name, result in zip(names, results, strict=True):
-        variants.setdefault(name, []).append(_settings(result))
-        sources.setdefault(result["data"]["name"], set()).add(result["data"]["sha256"])
-    labels = []
-    for name, result in zip(names, results, strict=True):
-        own, data = _settings(result), result["data"]
-        differing = [key for key in own if any(other.get(key) != own[key] for other in variants[name])]
-        method = " ".join([name, *(f"{key}={_value(own[key])}" for key in differing)])
-        source = data["name"] if len(sources[data["name"]]) == 1 else f"{data['name']} {data['sha256'][:8]}"
-        labels.append((source, method, *(str(data[key]) for key in ("users", "items", "interactions"))))
-    return labels
-
-
-def _settings(result: dict[str, Any]) -> dict[str, Any]:
-    """All settings that distinguish runs, except protocol and seed."""
-    config = result["config"]
-    others = ("participation", "columns", "min_interactions", "k_core", "device", "evaluate_users")
-    line = {"channel": channel_text(config.get("channel") or ()) or "none"}
-    if config.get("aggregator") not in (None, "mean", "sum"):  # the two that methods bring themselves
-        line["aggregator"] = config["aggregator"]
-    code = {Path(reference).name: sha256[:8] for reference, sha256 in config.get("sources", {}).items()}
-    return {
-        **config["settings"],
-        "rounds": result["rounds"],
-        **{key: config.get(key) for key in others},
-        **line,
-        **code,
-    }
-
-
-def _value(value: Any) -> str:
-    return "default" if value is None else str(value).replace(" ", "")
 
 
 def _spread(values: list[float]) -> str:
@@ -247,20 +202,8 @@ def summary_table(summary: dict[str, Any]) -> None:
     table = _table("", "")
     table.show_header = False
     for key, value in summary.items():
-        table.add_row(key.replace("_", " "), _plain(value))
+        table.add_row(key.replace("_", " "), plain(value))
     _print(table)
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(part)}" for key, part in value.items())
-    if isinstance(value, list):
-        return " .. ".join(_plain(part) for part in value)
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def check_table(checks: Iterable[tuple[str, str, str]]) -> None:

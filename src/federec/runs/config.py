@@ -14,7 +14,8 @@ from federec.data.interactions import Interactions
 from federec.data.sets import Loadable, in_memory, load
 from federec.data.split import parse_rule
 from federec.errors import UserError, did_you_mean, first_fault
-from federec.evaluation.protocols import protocol, selecting
+from federec.evaluation.metrics import metric_of
+from federec.evaluation.protocols import protocol
 from federec.federation.channel import Link
 from federec.files import read_bytes
 from federec.methods.base import DeviceMethod, Method
@@ -91,7 +92,7 @@ class RunConfig(Settings):
     @field_validator("select")
     @classmethod
     def _known_metric(cls, name: str | None) -> str | None:
-        return name and ".".join(selecting(name))
+        return name and ".".join(metric_of(name))
 
     @field_validator("split")
     @classmethod
@@ -207,7 +208,7 @@ class RunConfig(Settings):
             raise UserError(f"the run is of {'+'.join(asked)}, not of the given {'+'.join((name, *plugins))}")
         try:
             same = type(method).model_validate(self.settings) == method
-        except ValidationError:
+        except UserError:
             same = False
         if not same:
             raise UserError(f"the given '{method.name}' has other settings than the run: {self.settings}")

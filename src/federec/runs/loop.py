@@ -17,8 +17,8 @@ from torch import Tensor
 
 import federec
 from federec.evaluation.evaluator import Report
-from federec.evaluation.metrics import Metrics
-from federec.evaluation.protocols import protocol, selecting
+from federec.evaluation.metrics import Metrics, metric_of
+from federec.evaluation.protocols import protocol
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod, Method, Notes
 from federec.runs.best import Best
@@ -88,9 +88,6 @@ class Trainer(Player, Protocol):
     def review(self, model: State, round_: int) -> Review:
         """Evaluate the model of a played round in full."""
 
-    def scores(self, model: State, round_: int, user: int) -> Tensor:
-        """The scores that a user's device gives to all items, [n_items]."""
-
 
 def play_rounds(
     config: RunConfig,
@@ -157,7 +154,7 @@ def bring_back(point: Checkpoint, worker: Trainer, folder: RunFolder, device: st
 
 def selected(config: RunConfig, valid: Report) -> float | None:
     """The value on validation that picks the round; None where it was not measured."""
-    kind, metric = selecting(config.select or protocol(config.protocol).select)
+    kind, metric = metric_of(config.select or protocol(config.protocol).select)
     return valid.get(kind, {}).get(metric)
 
 

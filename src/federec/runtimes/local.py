@@ -14,6 +14,7 @@ from federec.errors import UserError
 from federec.methods.base import Method
 from federec.plugins.base import Plugin
 from federec.plugins.registry import build, with_plugins
+from federec.reporting.live import live
 from federec.reporting.report import html_report
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
@@ -37,19 +38,30 @@ def train(
     evaluate_users: int | None = None,
     select: str | None = None,
     patience: int | None = None,
-    plugins: Sequence[str | type[Plugin]] = (),
+    plugins: Sequence[str | type[Plugin] | Plugin] = (),
     device: str = "cpu",
     engine: str = "auto",
     channel: Sequence[str | Mapping[str, Any] | Stage] = (),
     aggregator: str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
+    progress: bool | None = None,
 ) -> Run:
-    """Train a method on data, which is whatever `load` accepts. The method is this very object, or one with
-    default settings from a class or a reference (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins
-    are classes or references. `split` says what is held out: `leave-one-out`, `time`, `ratio` or `given`, with
-    fractions: `time:0.8,0.1,0.1`. `channel` are the stages between device and server, as objects or texts
-    (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed."""
+    """Train a method on data, which is whatever `load` accepts.
+
+    The method is this very object, or one with default settings from a class or a reference (`pfedrec`,
+    `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are objects, classes or references. `split` says what is
+    held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`. `select` is the
+    validation metric that picks the round, such as `full.ndcg@10`; with `patience` a run ends after so many rounds
+    without a better one. `channel` are the stages between device and server, as objects or texts (`clip:norm=1`). With
+    `out`, every round is kept there and the run can be resumed. `on_round` is called with each round's record and the
+    number of rounds. `progress`: a live line, by default in notebooks and on terminals.
+
+    >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
+    >>> 0 <= run.test["full"]["ndcg@10"] <= 1
+    True
+    >>> noisy = fr.train("fedmf", data, rounds=1, channel=[fr.Clip(norm=1.0), "gaussian:scale=0.1"])
+    """
     data = load(data)
     if not isinstance(method, Method):
         method = build(method)
@@ -60,7 +72,9 @@ def train(
     given |= {"device": device, "engine": engine}
     given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
-    return run(config, data, RunFolder(out) if out is not None else None, on_round, method=method)
+    folder = RunFolder(out) if out is not None else None
+    with live(progress, on_round) as called:
+        return run(config, data, folder, called, method=method)
 
 
 def run(
@@ -90,7 +104,12 @@ def resume(
     method: Method | None = None,
 ) -> Run:
     """Continue an interrupted run; its end is the same as if it had never stopped. Its data is loaded again, unless
-    given, and its method is found again, unless given: one made in an interactive session must be."""
+    given, and its method is found again, unless given: one made in an interactive session must be.
+
+    >>> run = fr.train("fedmf", data, rounds=1, out="runs/a")
+    >>> fr.resume("runs/a", data).test == run.test  # it was finished already
+    True
+    """
     folder = RunFolder(path)
     with group.together():
         config = folder.config(method)

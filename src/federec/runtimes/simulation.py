@@ -20,10 +20,10 @@ from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.data.split import Split
 from federec.errors import UserError
-from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled, Score
-from federec.evaluation.metrics import Metrics
+from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
+from federec.evaluation.metrics import Metrics, metric_of
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
-from federec.evaluation.protocols import protocol, selecting
+from federec.evaluation.protocols import protocol
 from federec.evaluation.selection import SampleRanks, Selection
 from federec.federation.channel import Link
 from federec.federation.engine import why_not
@@ -67,7 +67,7 @@ def trainer(
     if isinstance(method, DeviceMethod):
         link = link or Link.of(method)
     choice = _engine(method, split, participation, device, engine, rounds, link)
-    full, _ = selecting(select or protocol.select)
+    full, _ = metric_of(select or protocol.select)
     ranked = (rounds or 1) if full == "full" else 0
     if isinstance(method, DeviceMethod):
         assert link is not None
@@ -213,18 +213,11 @@ class DeviceTrainer:
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
         return _review(sampled, full, compared if self.own else {})
 
-    def scores(self, model: State, round_: int, user: int) -> Tensor:
-        users = torch.tensor([user], device=self.device)
-        items = torch.arange(self.devices.n_items, device=self.device)[None]
-        if not self.own:
-            return self.engine.score(model, users, items)[0]
-        if not bool((self.learners == user).any()):
-            state, chosen = model.copy(), self._select(round_)
-            self.engine.play(state, self.group.mine(chosen), round_, [], self._adding(chosen, []))
-            return self.engine.score(state, users, items)[0]
-        asked = _Scores(items)
-        self.stacked.play(model.copy(), users, round_, [asked], list)  # one user does not repay loading a kernel
-        return asked.scores[0]
+    def after(self, model: State, round_: int) -> State:
+        """The state after a round that began with `model`: it is played again."""
+        state, chosen = model.copy(), self._select(round_)
+        self.engine.play(state, self.group.mine(chosen), round_, [], self._adding(chosen, []))
+        return state
 
     @property
     def width(self) -> int:
@@ -252,18 +245,6 @@ class DeviceTrainer:
         size = self.engine.few if ranks.whole is None else self.engine.full
         for users in self.group.mine(ranks.missing()).split(size):
             ranks.add(users, partial(self.engine.score, state, users))
-
-
-class _Scores:
-    """Keeps the scores of some items instead of ranking by them."""
-
-    whole = None
-
-    def __init__(self, items: Tensor) -> None:
-        self.items = items
-
-    def add(self, users: Tensor, score: Score) -> None:
-        self.scores = score(self.items)
 
 
 class CentralTrainer:
@@ -312,9 +293,6 @@ class CentralTrainer:
             for ranks in (sampled, full):
                 ranks.add(users, partial(scores.gather, 1))
         return _review(sampled, full, {})
-
-    def scores(self, model: State, round_: int, user: int) -> Tensor:
-        return self._scores(model, torch.tensor([user], device=self.device))[0]
 
     def _scores(self, model: State, users: Tensor) -> Tensor:
         with self.device:
