@@ -7,16 +7,18 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
+from federec.cli.output import JSON, show
+
 app = typer.Typer(help="Data sets: list, get, describe, generate.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_() -> None:
+def list_(as_json: bool = JSON) -> None:
     """List the named sets and where they are on this machine."""
     from federec.data.sets import status
-    from federec.reporting.tables import sets_table
+    from federec.reporting.tables import set_row, sets_table
 
-    sets_table(status())
+    show([set_row(known, path) for known, path in status()], as_json, sets_table)
 
 
 @app.command()

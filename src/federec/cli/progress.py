@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
 @contextmanager
 def progress(quiet: bool) -> Iterator[OnRound]:
     """Gives the function to call after every round. It shows a progress bar on a terminal, about ten lines in all
-    elsewhere, and nothing when `quiet`."""
+    elsewhere, and nothing when `quiet`. What federec logs in between, such as that kernels are compiled, is shown
+    too."""
     if quiet:
         yield lambda line, rounds: None
         return
     if not sys.stderr.isatty():
-        yield _log
+        with _logged(_print):
+            yield _log
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -32,7 +35,27 @@ def progress(quiet: bool) -> Iterator[OnRound]:
         def on_round(line: Line, rounds: int) -> None:
             bar.update(task, total=rounds, completed=line["round"], description=describe(line))
 
-        yield on_round
+        with _logged(lambda text: bar.update(task, description=text)):
+            yield on_round
+
+
+@contextmanager
+def _logged(show: Callable[[str], None]) -> Iterator[None]:
+    """Show what federec logs."""
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            show(record.getMessage())
+
+    log, handler = logging.getLogger("federec"), Shown()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def describe(line: Line) -> str:
@@ -45,4 +68,8 @@ def describe(line: Line) -> str:
 def _log(line: Line, rounds: int) -> None:
     number = line["round"]
     if number in (1, rounds) or number % max(1, rounds // 10) == 0:
-        print(f"round {number}/{rounds}  {describe(line)}", file=sys.stderr, flush=True)
+        _print(f"round {number}/{rounds}  {describe(line)}")
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
