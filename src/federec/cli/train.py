@@ -116,11 +116,13 @@ def train(
             _resume(resume, output)
             return
         with group.together():
-            interactions = None
+            interactions, why = None, ""
             if method is None and config is None:
-                interactions, chosen = _choose(source, output)
+                interactions, chosen, why = _choose(source)
                 given |= chosen
             resolved = _resolve(config, preset, given)
+        if why:
+            output.say(f"method {resolved.method}: {why}; PFedRec: federec train pfedrec")
         if rounds is not None and resolved.rounds != rounds:
             output.say(f"--rounds {rounds}: '{resolved.method}' has done all it can after {resolved.rounds}")
         _start(resolved, interactions, out, output)
@@ -154,15 +156,14 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     return settings
 
 
-def _choose(source: dict[str, Any], output: Output) -> tuple[Interactions, dict[str, Any]]:
-    """The data, and the method for it with its settings."""
+def _choose(source: dict[str, Any]) -> tuple[Interactions, dict[str, Any], str]:
+    """The data, the method for it with its settings, and why that one."""
     from federec.methods.default import default_method
     from federec.runs.config import RunConfig
 
     data = RunConfig.checked(**source).load()
     chosen = default_method(data)
-    output.say(f"method {chosen.name}: {chosen.why}; PFedRec: federec train pfedrec")
-    return data, {"method": chosen.name, "settings": chosen.settings}
+    return data, {"method": chosen.name, "settings": chosen.settings}, chosen.why
 
 
 def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> RunConfig:

@@ -78,7 +78,7 @@ def _given(context: typer.Context) -> Iterator[str]:
     for option in context.command.params:
         value = context.params.get(option.name or "")
         if isinstance(option, click.Option) and value is not None and option.name not in _SEARCH:
-            yield from _words(option.opts[0], value if isinstance(value, list) else [value])
+            yield from _words(option.opts[0], value if isinstance(value, list | tuple) else [value])
 
 
 def _words(option: str, values: Iterable[object]) -> Iterator[str]:
