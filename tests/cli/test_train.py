@@ -181,8 +181,8 @@ BAD = {
     "participation 2": (("--participation", "2"), "participation=2"),
     "participation nan": (("--participation", "nan"), "participation=nan"),
     "dim": (("--set", "dim=0"), "dim=0"),
-    "dim too large": (("--set", "dim=1000000000000000"), "not enough memory"),
-    "dim far too large": (("--set", f"dim={10**30}"), "not enough memory"),
+    "dim too large": (("--set", "dim=1000000000000000", "-q"), "not enough memory"),
+    "dim far too large": (("--set", f"dim={10**30}", "-q"), "not enough memory"),
     "lr": (("--set", "lr=abc"), "lr='abc'"),
     "no value": (("--set", "lr"), "--set lr: write it as key=value"),
     "no list": (("--set", "hidden=[64"), "--set hidden=[64: the value is not a number, a word or a list"),
@@ -228,7 +228,7 @@ def test_bad_files_are_refused_and_nothing_is_written(refused, tmp_path, case):
     text, says = BAD_FILES[case]
     data = tmp_path / "data.csv"
     data.write_text(text)
-    said = refused("train", "--data", data, "--out", tmp_path / "run")
+    said = refused("train", "pfedrec", "--data", data, "--out", tmp_path / "run")
     assert says in said
     assert "data.csv" in said
     assert not (tmp_path / "run").exists()
