@@ -156,6 +156,10 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     return settings
 
 
+_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "titles", "held_out", "split")
+"""Settings of a run that belong to its data: other data begins without them."""
+
+
 def _choose(source: dict[str, Any]) -> tuple[Interactions, dict[str, Any], str]:
     """The data, the method for it with its settings, and why that one."""
     from federec.methods.default import default_method
@@ -178,13 +182,10 @@ def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> 
         base |= {"plugins": (), "settings": {}, "rounds": None, "participation": None, "aggregator": None}
     if given.get("data", base["data"]) != base["data"]:
         fresh = RunConfig().model_dump(mode="json")
-        base |= {key: fresh[key] for key in ("columns", "min_interactions", "k_core", *_READING)}
+        base |= {key: fresh[key] for key in _READING}
     run = base | given
     found = presets.preset(run["method"], preset, run["plugins"]) if preset else {}
     return RunConfig.checked(**run | {"settings": base["settings"] | found | given.get("settings", {})})
-
-
-_READING = ("min_rating", "repeats", "titles", "held_out", "split")
 
 
 def _start(config: RunConfig, loaded: Interactions | None, out: Path | None, output: Output) -> None:
