@@ -31,7 +31,7 @@ def default_method(data: Interactions) -> Default:
     """The method for this data, its settings and the reason."""
     if data.n_items > MOST_ITEMS:
         why = (
-            f"closed form; ranks well under clean where there are more than {MOST_ITEMS:,} items, too many for fedease"
+            f"closed form; ranks well under clean on more than {MOST_ITEMS:,} items, too many for fedease"
         )
         return Default("fedals", {}, why)
     settings = {} if data.times is None else dict(TRIALS)
