@@ -30,9 +30,7 @@ class Default(NamedTuple):
 def default_method(data: Interactions) -> Default:
     """The method for this data, its settings and the reason."""
     if data.n_items > MOST_ITEMS:
-        why = (
-            f"closed form; ranks well under clean on more than {MOST_ITEMS:,} items, too many for fedease"
-        )
+        why = f"closed form; ranks well under clean on more than {MOST_ITEMS:,} items, too many for fedease"
         return Default("fedals", {}, why)
     settings = {} if data.times is None else dict(TRIALS)
     why = f"closed form, one upload; the best federated ranking under clean where there are up to {MOST_ITEMS:,} items"
