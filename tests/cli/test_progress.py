@@ -1,4 +1,5 @@
 import io
+import logging
 import os
 import pty
 import select
@@ -47,6 +48,14 @@ def test_on_a_terminal_a_bar(monkeypatch):
     os.close(ours)
     assert "2/3" in shown
     assert "valid hr@10 0.5000" in shown
+
+
+def test_what_is_logged_is_shown_while_a_run_goes_on(capsys):
+    log = logging.getLogger("federec")
+    with progress(quiet=False):
+        log.info("compiling kernels, once (about 10 s)")
+    log.info("nobody listens any more")
+    assert capsys.readouterr().err == "compiling kernels, once (about 10 s)\n"
 
 
 def test_the_bar_goes_when_the_run_fails():

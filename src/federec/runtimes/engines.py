@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,11 @@ from federec.federation.scoring import Neighbour, Ranking, rank_own, score_globa
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
+
+log = logging.getLogger("federec")
+
+_LOADED = 2.0
+"""Seconds after which kernels that were compiled before are certainly loaded: those that are not are being compiled."""
 
 
 class Engine(Protocol):
@@ -99,7 +106,12 @@ class Fused:
         if self.warm:
             return 0.0
         began = time.perf_counter()
-        warm_up(self.method, state, self.devices, self.link)
+        compiling = threading.Timer(_LOADED, log.info, ["compiling kernels, once (about 10 s)"])
+        compiling.start()
+        try:
+            warm_up(self.method, state, self.devices, self.link)
+        finally:
+            compiling.cancel()
         self.warm = True
         return time.perf_counter() - began
 
