@@ -180,6 +180,8 @@ def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> 
     del base["sources"]  # of the run to repeat; this one is of the files as they are now
     if absolute(given.get("method", base["method"])) != base["method"]:
         base |= {"plugins": (), "settings": {}, "rounds": None, "participation": None, "aggregator": None}
+    if given.get("protocol", base["protocol"]) != base["protocol"]:
+        base["select"] = None
     if given.get("data", base["data"]) != base["data"]:
         fresh = RunConfig().model_dump(mode="json")
         base |= {key: fresh[key] for key in _READING}

@@ -66,7 +66,8 @@ def run_table(result: dict[str, Any]) -> None:
         table.add_row(text, *(_shown(metrics.get(key)) for key in columns))
     _print(table)
     if split := data.get("split"):  # results of older versions have none
-        print(f"held out: {split}")
+        short = data.get("users_not_evaluated")
+        print(f"held out: {split}" + (f"; nothing of {short:,} users, who have too few items" if short else ""))
     seconds = result["seconds"]
     print(
         f"round {result['best_round']} of {result['rounds']} (chosen on validation), {seconds['total']:.1f} s, "

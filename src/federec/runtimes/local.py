@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from federec.data.describe import reading
 from federec.data.interactions import Interactions
 from federec.data.sets import Loadable, load
 from federec.data.split import Split, make_split
 from federec.errors import UserError
 from federec.methods.base import Method
+from federec.methods.default import default_method
 from federec.plugins.base import Plugin
 from federec.plugins.registry import build, with_plugins
 from federec.reporting.live import live
@@ -27,8 +29,8 @@ from federec.stages.registry import as_plain
 
 
 def train(
-    method: Method | type[Method] | str,
-    data: Loadable,
+    method: Method | type[Method] | str | None = None,
+    data: Loadable = "tastes",
     *,
     rounds: int | None = None,
     protocol: str = "clean",
@@ -50,7 +52,7 @@ def train(
     """Train a method on data, which is whatever `load` accepts.
 
     The method is this very object, or one with default settings from a class or a reference (`pfedrec`,
-    `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are objects, classes or references. `split` says what is
+    `path/to/mine.py:Mine`, `package.module:Mine`); None takes what ranks best on such data. Plug-ins are objects, classes or references. `split` says what is
     held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`. `select` is the
     validation metric that picks the round, such as `full.ndcg@10`; with `patience` a run ends after so many rounds
     without a better one. `channel` are the stages between device and server, as objects or texts (`clip:norm=1`). With
@@ -63,6 +65,9 @@ def train(
     >>> noisy = fr.train("fedmf", data, rounds=1, channel=[fr.Clip(norm=1.0), "gaussian:scale=0.1"])
     """
     data = load(data)
+    if method is None:
+        chosen = default_method(data)
+        method = build(chosen.name, (), chosen.settings)
     if not isinstance(method, Method):
         method = build(method)
     if plugins:
@@ -165,9 +170,9 @@ def _loop(
         "users": data.n_users,
         "items": data.n_items,
         "interactions": len(data),
+        **reading(data),
         **split.summary(),
         "evaluated_users": int((review.ranks["test sampled"] >= 0).sum()),
-        "merged_duplicates": max(0, data.merged),  # data made in memory may not know
         "sha256": data.sha256 or point.data,
     }
     result = outcome(config, method, described, worker.engine_choice, point, history, review, reviewing)
