@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,12 +13,17 @@ FIRST = {"round": 1, "up_bytes": 2e3, "down_bytes": None, "seconds": {"train": 1
 @pytest.fixture
 def data():
     rows = np.arange(12, dtype=np.int32)
-    return fr.Interactions("films", rows // 4, rows % 6, np.arange(3), np.arange(6), source_rows=12)
+    return fr.Interactions("films", rows // 4, rows % 6, np.arange(3), np.arange(6), np.arange(12.0), source_rows=12)
 
 
 def test_a_small_run_says_nothing(data):
     assert list(announce.announcements(RunConfig.checked(method="fedrap"), data)) == []
     assert list(announce.costs(FIRST, 100)) == []
+
+
+def test_how_the_data_was_read_is_said_first(data):
+    said = list(announce.announcements(RunConfig.checked(method="fedrap"), replace(data, times=None, unused=("note",))))
+    assert said == ["films: unused columns: 'note'", "films: no time column, so held-out items are drawn at random"]
 
 
 def test_much_memory_is_said_with_its_parts(data, monkeypatch):

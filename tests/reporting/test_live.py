@@ -28,7 +28,11 @@ def test_a_terminal_has_one_line_that_changes_and_is_gone_at_the_end(monkeypatch
     monkeypatch.setattr(sys, "stderr", Terminal())
     play(None)
     shown = sys.stderr.getvalue().split("\r\033[K")
-    assert shown[1:4] == ["starting", "compiling kernels", "round 1/3  loss 0.5  valid hr@10 0.2500  1.50 s a round"]
+    assert shown[1:4] == [
+        "starting",
+        "compiling kernels",
+        "round 1/3  loss 0.5  valid hr@10 0.2500 of 100 items  1.50 s a round",
+    ]
     assert shown[-2].startswith("round 3/3") and shown[-1] == ""
     assert "\n" not in sys.stderr.getvalue()
 

@@ -52,12 +52,12 @@ def train(
     """Train a method on data, which is whatever `load` accepts.
 
     The method is this very object, or one with default settings from a class or a reference (`pfedrec`,
-    `path/to/mine.py:Mine`, `package.module:Mine`); None takes what ranks best on such data. Plug-ins are objects, classes or references. `split` says what is
-    held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`. `select` is the
-    validation metric that picks the round, such as `full.ndcg@10`; with `patience` a run ends after so many rounds
-    without a better one. `channel` are the stages between device and server, as objects or texts (`clip:norm=1`). With
-    `out`, every round is kept there and the run can be resumed. `on_round` is called with each round's record and the
-    number of rounds. `progress`: a live line, by default in notebooks and on terminals.
+    `path/to/mine.py:Mine`, `package.module:Mine`); without one, what ranks best on such data. Plug-ins are objects,
+    classes or references. `split` says what is held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions:
+    `time:0.8,0.1,0.1`. `select` is the validation metric that picks the round, such as `full.ndcg@10`; with `patience`
+    a run ends after so many rounds without a better one. `channel` are the stages between device and server, as objects
+    or texts (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets
+    each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
 
     >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
     >>> 0 <= run.test["full"]["ndcg@10"] <= 1
