@@ -90,7 +90,7 @@ def test_different_data_is_never_averaged(rows, other):
     _, body = rows(result(seed=0), result(seed=1, **other))
     assert [row[-7] for row in body] == ["1", "1"]
     if "sha" in other:
-        assert [row[1] for row in body] == ["aaaaaaaa", "bbbbbbbb"]
+        assert [row[1] for row in body] == ["sha256=aaaaaaaa", "sha256=bbbbbbbb"]
 
 
 def test_names_are_shown_as_they_are(capsys):

@@ -30,14 +30,14 @@ HEADLINES = (("full", "ndcg@10"), ("sampled", "hr@10"))
 """The figures that stand for a run where there is no space for more."""
 
 _RANKINGS = {
+    "full": "against all items",
+    "full_light": "against all items, lightest quarter of users",
+    "full_cold_users": "against all items, users without a training item",
+    "full_cold_items": "against all items, items that nobody trained on",
     "sampled": "sampled: against 99 items",
-    "full": "full: against all items",
     "sampled_light": "sampled, lightest quarter of users",
-    "full_light": "full, lightest quarter of users",
-    "full_cold_users": "full, users without training items",
-    "full_cold_items": "full, items that nobody trained on",
 }
-_SHOWN = ("hr@5", "hr@10", "hr@20", "ndcg@10", "mrr@10", "coverage@10", "gini@10")
+_SHOWN = ("ndcg@10", "hr@10", "mrr@10", "hr@5", "hr@20", "coverage@10", "gini@10")
 
 
 def _settings(result: dict[str, Any]) -> dict[str, object]:
@@ -46,9 +46,10 @@ def _settings(result: dict[str, Any]) -> dict[str, object]:
     return {
         "Data": f"{data['name']}: {data['users']:,} users, {data['items']:,} items, "
         f"{data['interactions']:,} interactions",
+        "Columns": _columns(data),
         "Split": data.get("split", "last item by time or, without times, random"),
         "Protocol": result["protocol"],
-        "Round": f"{result['best_round']} of {result['rounds']}, chosen on validation",
+        "Round": f"{result['best_round']} of {result['rounds']}, chosen by validation {selected_by(result)}",
         "Seed": result["seed"],
         "Devices": f"{config['participation']:.0%} of them per round, on {config['device']}",
         "Time": f"{seconds['total']:.1f} s, {seconds['per_round']:.2f} s per round; "
@@ -58,6 +59,18 @@ def _settings(result: dict[str, Any]) -> dict[str, object]:
         "Settings": ", ".join(f"{key}={value}" for key, value in config["settings"].items()) or "none",
         "Versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
     }
+
+
+def _columns(data: dict[str, Any]) -> str:
+    """What the columns of the source were read as."""
+    roles = [f"{role}: {column}" for role, column in data.get("columns", {}).items()]
+    unused = data.get("unused_columns")
+    return "; ".join([", ".join(roles) or "known", *([f"unused: {', '.join(unused)}"] if unused else [])])
+
+
+def selected_by(result: dict[str, Any]) -> str:
+    """The metric that picked the round. Versions that did not write it down chose by sampled ranking."""
+    return str(result.get("selection", {}).get("metric", "sampled.hr@10"))
 
 
 def _rows(settings: dict[str, object]) -> str:
@@ -88,7 +101,7 @@ def html_summary(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
     """What a notebook shows of a run: what was run, the metrics on test, the curves."""
     name, data = escape("+".join([result["method"], *result["plugins"]])), escape(result["data"]["name"])
     settings = _settings(result)
-    rows = _rows({key: settings[key] for key in ("Data", "Protocol", "Round", "Seed", "Time", "Settings")})
+    rows = _rows({key: settings[key] for key in ("Data", "Split", "Protocol", "Round", "Seed", "Time", "Settings")})
     return (
         f"<style>{_INSIDE}</style><div class=federec><b>{name} on {data}</b><table>{rows}</table>"
         f"{_metrics(result['test'])}{svg_curves(history, result['best_round'])}</div>"

@@ -67,10 +67,11 @@ def run_table(result: dict[str, Any]) -> None:
     _print(table)
     if split := data.get("split"):  # results of older versions have none
         short = data.get("users_not_evaluated")
-        print(f"held out: {split}" + (f"; nothing of {short:,} users, who have too few items" if short else ""))
+        print(f"held out: {split}" + (f"; {short:,} users have no test item" if short else ""))
     seconds = result["seconds"]
+    by = result.get("selection", {}).get("metric", "sampled.hr@10")  # as versions chose that did not write it down
     print(
-        f"round {result['best_round']} of {result['rounds']} (chosen on validation), {seconds['total']:.1f} s, "
+        f"round {result['best_round']} of {result['rounds']}, chosen by validation {by}; {seconds['total']:.1f} s, "
         f"{seconds['per_round']:.2f} s a round"
     )
     if config := result["config"].get("channel"):

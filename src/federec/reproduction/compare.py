@@ -26,7 +26,7 @@ from federec.runs.folder import RunFolder
 from federec.runs.ranks import contributions
 from federec.runtimes.run import Run
 
-METRICS = ("sampled.hr@10", "sampled.ndcg@10", "full.hr@10", "full.ndcg@10")
+METRICS = ("full.ndcg@10", "full.hr@10", "sampled.ndcg@10", "sampled.hr@10")
 
 Runs = Run | str | Path | Iterable[Run | str | Path]
 """Runs, or folders of runs."""
