@@ -24,7 +24,7 @@ def svg_curves(history: list[dict[str, Any]], best_round: int) -> str:
     figures = [_figure("Sampled metrics", rounds, accuracy, best_round)]
     if any("valid_full" in line for line in history):
         full = {f"valid {metric}": [line.get("valid_full", {}).get(metric) for line in history] for metric in _FULL}
-        figures.insert(0, _figure("Metrics against all items, of a sample of users", rounds, full, best_round))
+        figures.insert(0, _figure("Metrics against all items (a sample of users)", rounds, full, best_round))
     if any(line["loss"] is not None for line in history):
         figures.append(_figure("Training loss", rounds, {"loss": [line["loss"] for line in history]}, best_round))
     return f"<div style='display:flex;flex-wrap:wrap;gap:1rem'>{''.join(figures)}</div>"
