@@ -219,7 +219,7 @@ BAD_FILES = {
     "nan id": ("user,item\na,1\nb,NaN\n", "line 3, column 'item'"),
     "bad time": ("user,item,timestamp\na,1,7\na,2,soon\n", "line 3, column 'timestamp'"),
     "wrong separator": ("user|item|timestamp\na|1|7\n", ""),
-    "short histories": ("user,item\na,1\na,2\nb,1\n", "3 distinct items"),
+    "short histories": ("user,item,time\na,1,1\na,2,2\nb,1,3\n", "3 distinct items"),
 }
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federec.evaluation.evaluator import Evaluator
-from federec.evaluation.selection import LEAST, Sample, SampleRanks, Selection, schedule
+from federec.evaluation.selection import ENOUGH, LEAST, Sample, SampleRanks, Selection, schedule
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_a_sample_is_fixed_by_the_seed(evaluator):
 
 def test_only_due_rounds_are_ranked_and_the_last_always(evaluator):
     few = Selection(evaluator, 0, samples=0.0, rounds=103)
-    assert few.schedule.every == 3
+    assert few.schedule == (98, 3)
     assert [round_ for round_ in range(1, 104) if few.rankings(round_)] == [*range(3, 103, 3), 103]
     assert not any(Selection(evaluator, 0, 1e9, rounds=0).rankings(round_) for round_ in range(1, 9))
 
@@ -57,9 +57,21 @@ def test_only_due_rounds_are_ranked_and_the_last_always(evaluator):
 def test_a_schedule_ranks_enough_users_in_enough_rounds(samples, evaluated, items, rounds):
     users, every = schedule(samples, evaluated, items, rounds)
     assert min(LEAST, evaluated) <= users <= evaluated
-    assert 1 <= every <= max(1, rounds // 20)
+    assert 1 <= every <= max(1, rounds // 10)
 
 
-def test_short_runs_rank_every_round():
-    assert schedule(1000, 8000, 12_000, 19) == (LEAST, 1)
+def test_short_runs_rank_enough_users_in_every_round():
+    assert schedule(1000, 8000, 12_000, 19) == (ENOUGH, 1)
     assert schedule(1e9, 8000, 12_000, 1000) == (8000, 1)
+
+
+@pytest.mark.parametrize(
+    ("samples", "evaluated", "items", "expected"),
+    [
+        (500_000, 943, 1_682, (943, 9)),  # ML-100K: everybody, now and then
+        (5_000_000, 6_040, 3_706, (1_009, 2)),  # ML-1M
+        (240_000, 8_072, 11_830, (250, 10)),  # Amazon-Video: short histories, a large catalogue
+    ],
+)
+def test_schedules_of_known_sets(samples, evaluated, items, expected):
+    assert schedule(samples, evaluated, items, 100) == expected

@@ -16,11 +16,12 @@ from federec import streams
 from federec.evaluation.evaluator import Evaluator, Part, Report, Score, score_all, train_pairs
 from federec.evaluation.ranking import validation_ranks
 
-LEAST = 250
-"""Users below which the metrics of a sample say little."""
+LEAST, ENOUGH = 250, 1000
+"""Users in a sample, where there are so many: below the first number its metrics say little; above the second, more
+rounds are worth more than more users."""
 
-_RANKED = 20
-"""Rounds of a run that are ranked at least."""
+_RANKED = 10
+"""Rounds of a run that are ranked at least. Few rounds with many users pick better ones than many with few users."""
 
 
 class Schedule(NamedTuple):
@@ -41,9 +42,11 @@ def schedule(samples: float, evaluated: int, n_items: int, rounds: int) -> Sched
     affordable = (0.35 * samples + 0.1 * 200 * evaluated) / n_items
     if affordable >= evaluated:
         return Schedule(evaluated, 1)
-    users = min(evaluated, max(LEAST, int(affordable)))
-    every = min(math.ceil(users / max(affordable, 1.0)), max(1, rounds // _RANKED))
-    return Schedule(users, every)
+    longest = max(1, rounds // _RANKED)
+    every = min(math.ceil(min(evaluated, ENOUGH) / max(affordable, 1.0)), longest)
+    # Where every round counts, as in runs that try a few settings, ranking enough users is worth its time.
+    least = LEAST if longest > 1 else ENOUGH
+    return Schedule(min(evaluated, max(least, int(affordable * every))), every)
 
 
 class Selection:

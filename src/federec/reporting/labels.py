@@ -1,4 +1,4 @@
-"""Labels that tell runs apart: data and method, with the settings in which runs on that data or of that method differ."""
+"""Labels that tell runs apart: data and method, with the settings in which runs on that data or of it differ."""
 
 from __future__ import annotations
 

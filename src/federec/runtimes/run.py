@@ -224,7 +224,12 @@ def data_of(config: RunConfig, point: Checkpoint | None, given: Loadable | None 
     """The data of a run, loaded again unless given. It must be what the run was trained on so far."""
     data = config.load(given)
     if point is not None and fingerprint(data) != point.data:
-        raise UserError(f"'{config.data}' has changed since this run was trained on it; bring the old data back")
+        roles = ", ".join(f"{role}={column}" for role, column in data.columns.items())
+        raise UserError(
+            f"'{config.data}' has changed since this run was trained on it"
+            + (f", or this version reads it otherwise ({roles})" if roles else "")
+            + "; bring the old data back, or train again"
+        )
     return data
 
 
