@@ -39,7 +39,7 @@ def schedule(samples: float, evaluated: int, n_items: int, rounds: int) -> Sched
     To learn from a sample takes as long as to score some items, and each evaluated user scores 200 of them in a round
     anyway. The factors are the smallest that were measured over methods and engines (`benchmarks/selection.py`).
     """
-    affordable = (0.35 * samples + 0.1 * 200 * evaluated) / n_items
+    affordable = (0.3 * samples + 0.1 * 200 * evaluated) / n_items
     if affordable >= evaluated:
         return Schedule(evaluated, 1)
     longest = max(1, rounds // _RANKED)

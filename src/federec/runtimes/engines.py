@@ -29,6 +29,10 @@ _LOADED = 2.0
 """Seconds after which kernels that were compiled before are certainly loaded: those that are not are being compiled."""
 
 
+_SCORES = 1 << 22
+"""Scores of all items that a CPU's kernel holds for some users at a time."""
+
+
 class Engine(Protocol):
     """Plays the rounds of one method on one set of devices."""
 
@@ -99,7 +103,8 @@ class Fused:
     def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link, evaluated: Tensor) -> None:
         """`evaluated`: for each device, whether it is ranked."""
         self.method, self.devices, self.seed, self.link, self.evaluated = method, devices, seed, link, evaluated
-        self.few, self.full = (1 << 11, 32) if _on_cpu(devices) else (1 << 14, 256)
+        some = max(8, min(128, _SCORES // devices.n_items))
+        self.few, self.full = (1 << 11, some) if _on_cpu(devices) else (1 << 14, 256)
         self.warm = False
 
     def warm_up(self, state: State) -> float:
