@@ -69,8 +69,12 @@ class Selection:
         return Sample(self.evaluator, self.schedule.users, self.seed, self.width)
 
     def rankings(self, round_: int) -> list[SampleRanks]:
-        """The ranking of a round; nothing where none is due."""
-        due = self.rounds and (round_ % self.schedule.every == 0 or round_ == self.rounds)
+        """The ranking of a round; nothing where none is due. The first rounds change a model most, and some diverge
+        after them: rounds 1, 2, 4, ... are ranked too, and the last one."""
+        if not self.rounds:
+            return []
+        doubled = round_ & (round_ - 1) == 0
+        due = doubled or round_ % self.schedule.every == 0 or round_ == self.rounds
         return [SampleRanks(self.sample)] if due else []
 
 
