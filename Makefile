@@ -8,8 +8,12 @@ TESTS ?= tests
 
 demo: .venv/installed
 	rm -rf runs/demo
-	$(BIN)/federec train pfedrec --data tastes --rounds 60 --seed 0 --out runs/demo
-	$(BIN)/federec recommend runs/demo --user 42 -k 5 --titles
+	$(BIN)/federec train --data tastes --out runs/demo/default
+	$(BIN)/federec recommend runs/demo/default --user 42 -k 5
+	@echo "Beside it a control that learns nothing, under both protocols: only a leak can help it"
+	$(BIN)/federec train negative-count --data tastes --rounds 40 --protocol clean --quiet --out runs/demo/clean > /dev/null
+	$(BIN)/federec train negative-count --data tastes --rounds 40 --protocol paper --quiet --out runs/demo/paper > /dev/null
+	$(BIN)/federec compare runs/demo/*
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(TESTS)

@@ -2,6 +2,8 @@
 
 import ast
 import importlib
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,10 @@ def test_what_a_benchmark_imports_is_there(path):
                 continue
             for alias in node.names:
                 assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+
+
+def test_the_first_screen_is_what_the_measurements_say(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["readme.py", "--check"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(BENCHMARKS[0].with_name("readme.py")), run_name="__main__")
+    assert not end.value.code, capsys.readouterr().out

@@ -49,49 +49,87 @@ if TYPE_CHECKING:
     from federec.methods.pfedrec import PFedRec as PFedRec
     from federec.methods.popularity import Popularity as Popularity
     from federec.plugins.base import Plugin as Plugin
+    from federec.plugins.dualper import DualPer as DualPer
+    from federec.plugins.ldp import LDP as LDP
+    from federec.plugins.plgc import PLGC as PLGC
+    from federec.plugins.recency import Recency as Recency
+    from federec.plugins.sam import SAM as SAM
+    from federec.reproduction.compare import Comparison as Comparison
+    from federec.reproduction.compare import compare as compare
+    from federec.reproduction.reproduce import Reproduced as Reproduced
+    from federec.reproduction.reproduce import reproduce as reproduce
+    from federec.reproduction.tune import Tuned as Tuned
+    from federec.reproduction.tune import tune as tune
+    from federec.runs.recommendation import Recommendation as Recommendation
     from federec.runtimes.local import resume as resume
     from federec.runtimes.local import train as train
     from federec.runtimes.run import Run as Run
+    from federec.stages.clip import Clip as Clip
+    from federec.stages.dense import Dense as Dense
+    from federec.stages.gaussian import Gaussian as Gaussian
+    from federec.stages.laplace import Laplace as Laplace
+    from federec.stages.quantise import Quantise as Quantise
+    from federec.stages.secure_sum import SecureSum as SecureSum
+    from federec.stages.top_rows import TopRows as TopRows
 
 __version__ = "0.2.0"
 
 # Where each name lives. Loaded when first asked for, so that `import federec` does not wait for torch.
 _HOMES = {
-    "Cohort": "cohort.cohort",
-    "Step": "cohort.cohort",
-    "Param": "cohort.layers",
-    "dot": "cohort.layers",
-    "item_rows": "cohort.layers",
-    "mlp": "cohort.layers",
-    "mlp_params": "cohort.layers",
-    "DeviceMethod": "methods.base",
     "CentralMethod": "methods.central",
-    "Plugin": "plugins.base",
-    "Interactions": "data.interactions",
-    "load": "data.sets",
-    "UserError": "errors",
+    "Clip": "stages.clip",
+    "Cohort": "cohort.cohort",
+    "Comparison": "reproduction.compare",
+    "Dense": "stages.dense",
+    "DeviceMethod": "methods.base",
+    "DualPer": "plugins.dualper",
     "EASE": "methods.ease",
     "FCF": "methods.fcf",
     "FedALS": "methods.fedals",
     "FedEASE": "methods.fedease",
     "FedMF": "methods.fedmf",
+    "FedNCF": "methods.fedncf",
     "FedPerGNN": "methods.fedpergnn",
     "FedRAP": "methods.fedrap",
-    "FedNCF": "methods.fedncf",
     "FedRecGEL": "methods.fedrecgel",
     "FedRecon": "methods.fedrecon",
+    "Gaussian": "stages.gaussian",
     "IALS": "methods.ials",
+    "Interactions": "data.interactions",
+    "LDP": "plugins.ldp",
+    "Laplace": "stages.laplace",
     "LightGCN": "methods.lightgcn",
     "LocalOnly": "methods.local_only",
-    "MetaMF": "methods.metamf",
     "MF": "methods.mf",
+    "MetaMF": "methods.metamf",
     "NCF": "methods.ncf",
     "NegativeCount": "methods.negative_count",
     "PFedRec": "methods.pfedrec",
+    "PLGC": "plugins.plgc",
+    "Param": "cohort.layers",
+    "Plugin": "plugins.base",
     "Popularity": "methods.popularity",
+    "Quantise": "stages.quantise",
+    "Recency": "plugins.recency",
+    "Recommendation": "runs.recommendation",
+    "Reproduced": "reproduction.reproduce",
+    "Run": "runtimes.run",
+    "SAM": "plugins.sam",
+    "SecureSum": "stages.secure_sum",
+    "Step": "cohort.cohort",
+    "TopRows": "stages.top_rows",
+    "Tuned": "reproduction.tune",
+    "UserError": "errors",
+    "compare": "reproduction.compare",
+    "dot": "cohort.layers",
+    "item_rows": "cohort.layers",
+    "load": "data.sets",
+    "mlp": "cohort.layers",
+    "mlp_params": "cohort.layers",
+    "reproduce": "reproduction.reproduce",
     "resume": "runtimes.local",
     "train": "runtimes.local",
-    "Run": "runtimes.run",
+    "tune": "reproduction.tune",
 }
 __all__ = sorted(_HOMES)
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
 class UserError(Exception):
-    """A mistake in the request or in the data. Its text is one line: what is wrong, where, and the remedy."""
+    """A mistake in the request or in the data. Its text is one line: what is wrong, where, and the remedy.
+
+    >>> fr.FedMF(dmi=32)
+    Traceback (most recent call last):
+    federec.errors.UserError: 'fedmf' has no setting 'dmi' - did you mean 'dim'?
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the line, without a traceback through federec."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -19,6 +29,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     words = {each.lower(): each for each in sorted(known)}
     near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
     return f" - did you mean '{words[near[0]]}'?" if near else f" (known: {', '.join(words.values())})"
+
+
+def needs(module: str, extra: str) -> Any:
+    """The module of an optional package, imported; `extra` is what installs it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        package = module.partition(".")[0]
+        raise UserError(f"this needs the package {package}; install it with: pip install 'federec[{extra}]'") from None
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:

@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from federec.errors import UserError, did_you_mean, first_fault
 
 
 class Settings(BaseModel):
     """Every field has a default, a docstring and bounds; unknown names and values that are no numbers are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class Part(Settings):
+    """A part of a run that users make themselves: a method, a plug-in, a stage. A setting that it refuses is named in
+    one line."""
+
+    if not TYPE_CHECKING:  # type checkers read the names and types of the settings from the fields
+
+        def __init__(self, /, **values: Any) -> None:
+            known = type(self).model_fields
+            for key in values:
+                if key not in known:
+                    remedy = did_you_mean(key, known) if known else "; it has none"
+                    raise UserError(f"{self.called()} has no setting '{key}'{remedy}")
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                setting, why = first_fault(error)
+                raise UserError(f"setting {setting} of {self.called()}: {why}") from None
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in type(self).model_fields:
+                raise UserError(f"the settings of {self.called()} are fixed; make a new one with {name}={value!r}")
+            super().__setattr__(name, value)
+
+    @classmethod
+    def called(cls) -> str:
+        """What it is called in an error."""
+        return f"'{cls.__name__}'"

@@ -134,7 +134,7 @@ FAULTS = {
     Raises: {"protocol clean": "KeyError: 'nothing'"},
     Form: {"both engines agree": "differs by"},
     Odd: {"its settings can be kept in files": "PydanticSerializationError"},
-    Required: {"every setting has a default": "must={}: field required"},
+    Required: {"every setting has a default": "must={} of 'required': field required"},
     Empty: {"it is complete": "Empty has no `score` (how a device scores) and no `step`"},
     NoStep: {"it is complete": "NoStep has no `step` (what a device does with a batch)"},
     Central: {"it is complete": "Central has no `scores` (the scores of all items) and no `refine`"},

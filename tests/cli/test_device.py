@@ -74,13 +74,22 @@ def test_a_device_of_several_users(federec, refused, catalogue):
 
 
 def test_a_share_of_a_data_set(federec, refused, ratings, place):
-    assert federec("device", "init", "--data", ratings, "--users", "0-3,7").code == 0
-    assert re.search("users +u0, u1, u2, u3, u7", federec("device", "status").out)
+    assert federec("device", "init", "--data", ratings, "--users", "u7, u3").code == 0
+    assert re.search("users +u7, u3", federec("device", "status").out)
     assert re.search("12 users", federec("device", "init", "--data", ratings, "--folder", place / "all").out)
-    for users, says in (("0-12", "the set has users 0 to 11"), ("x", "write numbers"), ("3-", "write numbers")):
-        assert says in refused("device", "init", "--data", ratings, "--users", users, "--folder", place / "other")
-    assert "a user is given twice" in refused("device", "init", "--data", ratings, "--users", "1,1", "--folder", "x")
+    for users in ("u12", "0-3", "3-", ""):
+        said = refused("device", "init", "--data", ratings, "--users", users, "--folder", place / "other")
+        assert ("did you mean 'u2'?" if users == "u12" else "its users are like u0, u1") in said
+    assert "a user is given twice" in refused("device", "init", "--data", ratings, "--users", "u1,u1", "--folder", "x")
     assert len(keys(place)) == 2  # none for what was refused
+
+
+def test_users_that_are_numbers_are_named_by_their_ids(federec, make_ratings, tmp_path):
+    data = make_ratings(tmp_path / "numbers.csv", users=6, row="1{0},i{1},{2}")
+    for users, hosted in (("9-12,15", "10, 11, 12, 15"), ("13", "13")):
+        folder = tmp_path / users
+        assert federec("device", "init", "--data", data, "--users", users, "--folder", folder).code == 0
+        assert json.loads(federec("device", "status", "--folder", folder, "--json").out)["users"] == hosted
 
 
 def test_what_init_refuses(federec, refused, place, catalogue, ratings, phone):
@@ -91,6 +100,7 @@ def test_what_init_refuses(federec, refused, place, catalogue, ratings, phone):
         "device", "init", *other, "--catalogue", catalogue, "--data", ratings
     )
     assert "--users with --data" in refused("device", "init", *other, "--catalogue", catalogue, "--users", "0-3")
+    assert "goes with --data" in refused("device", "init", *other, "--catalogue", catalogue, "--k-core", 2)
     assert "--user goes with --catalogue" in refused("device", "init", *other, "--data", ratings, "--user", "me")
     locks = ("--passphrase", "--keyring")
     assert "choose one of" in refused("device", "init", *other, "--catalogue", catalogue, *locks)
@@ -165,7 +175,7 @@ def test_recommendations(federec, refused, place, ratings):
     from federec.network.parameters import Payload
     from federec.runs.config import RunConfig
 
-    federec("device", "init", "--data", ratings, "--users", "0-1")
+    federec("device", "init", "--data", ratings, "--users", "u0,u1")
     store = DeviceFolder.open(place / "device", Key.file(keys(place)[0]))
     config = RunConfig.checked(method="pfedrec", data=str(ratings), settings={"dim": 4})
     start = State.start(config.build(), len(store.catalogue), 2, 0)

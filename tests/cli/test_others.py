@@ -20,9 +20,8 @@ def popular(federec, tmp_path, ratings):
 
 
 def test_recommend_refuses(refused, federec, tmp_path, popular, ratings):
-    assert "user 'u99' is not in this data set; its users are like u0" in refused("recommend", popular, "--user", "u99")
+    assert "user 'u99' is not in this data set - did you mean 'u9'?" in refused("recommend", popular, "--user", "u99")
     assert "k=0: ask for at least one item" in refused("recommend", popular, "--user", "u1", "-k", 0)
-    assert "has no titles; leave out --titles" in refused("recommend", popular, "--user", "u1", "--titles")
     assert "is not a run folder" in refused("recommend", tmp_path, "--user", "u1")
     (popular / "result.json").unlink()
     said = refused("recommend", popular, "--user", "u1")
@@ -38,7 +37,8 @@ def test_recommend_with_nothing_to_recommend(refused, federec, tmp_path):
 
 def test_titles(federec, tmp_path):
     assert federec("train", "popularity", "--out", tmp_path / "run", "-q").code == 0
-    assert "title" in federec("recommend", tmp_path / "run", "--user", 1, "--titles").out
+    assert "title" in federec("recommend", tmp_path / "run", "--user", 1).out
+    assert "title" not in federec("recommend", tmp_path / "run", "--user", 1, "--no-titles").out
 
 
 def test_compare_shows_the_runs_and_leaves_out_unfinished_ones(federec, tmp_path, ratings, popular):
@@ -52,8 +52,26 @@ def test_compare_shows_the_runs_and_leaves_out_unfinished_ones(federec, tmp_path
     )
 
 
+def test_compare_says_how_many_folders_are_no_runs(federec, tmp_path, popular):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    said = federec("compare", popular, tmp_path / "a")
+    assert (said.code, said.err) == (0, "left out: 1 folder that is no run\n")
+    assert federec("compare", popular, tmp_path / "a", tmp_path / "b").err == "left out: 2 folders that are no run\n"
+
+
+def test_compare_prints_what_the_comparison_says(federec, refused, tmp_path, ratings, popular):
+    pytest.importorskip("federec.reproduction.compare")
+    assert federec("train", "ease", "--data", ratings, "--out", tmp_path / "other", "-q").code == 0
+    runs = ("compare", popular, tmp_path / "other")
+    assert isinstance(json.loads(federec(*runs, "--json").out), list | dict)
+    assert "popularity" in federec(*runs, "--csv").out.splitlines()[1]
+    assert "tabular" in federec(*runs, "--latex").out
+    assert "ease" in federec(*runs, "--intervals", "--baseline", popular, "--metric", "sampled.hr@10").out
+    assert "choose one of" in refused(*runs, "--csv", "--json")
+
+
 def test_compare_refuses(refused, federec, tmp_path, ratings, popular):
-    assert "is not a run folder" in refused("compare", popular, tmp_path)
     assert "is not a run folder" in refused("compare", tmp_path / "gone")
     assert "no finished run among these" in refused("compare", ratings)
     for text in ("{", "[]", "{}", ""):
@@ -88,7 +106,10 @@ def test_without_data_folders(federec, refused, tmp_path, monkeypatch, place):
     monkeypatch.setenv("FEDEREC_CACHE", str(tmp_path / "cache"))
     listed = federec("data", "list")
     assert listed.code == 0
-    assert "not here: federec data get ml-100k" in listed.out
+    assert "not here; get it with: federec data get ml-100k" in listed.out
+    assert "not here; take ratings.txt of FilmTrust (guoguibing" in listed.out
+    rows = {row["name"]: row for row in json.loads(federec("data", "list", "--json").out)}
+    assert (rows["tastes"]["where"], rows["ml-1m"]["where"]) == ("built in", None)
     checked = federec("doctor")
     assert checked.code == 0
     assert ("/nowhere (no such folder)" if place else "not set") in checked.out
@@ -149,7 +170,48 @@ def test_help_and_version(federec):
     assert "A run folder.  [required]" in said and "\\[" not in said
 
 
+COMMANDS = ["", "new", "data", "device", "federation"]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_no_line_of_a_list_of_commands_is_cut(federec, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = federec(*words.split(), "--help").out.partition("Commands:")[2].splitlines()
+    assert len(commands) > 2
+    assert not [line for line in commands if line.endswith("...")]
+
+
+def test_the_shell_completes_names(federec, monkeypatch):
+    from federec.cli.names import METHODS as METHOD_NAMES
+    from federec.cli.names import PLUGINS as PLUGIN_NAMES
+    from federec.cli.names import SETS as SET_NAMES
+    from federec.data.sets import SETS
+
+    assert (set(METHOD_NAMES), set(PLUGIN_NAMES), set(SET_NAMES)) == (set(METHODS), set(PLUGINS), set(SETS))
+    assert "--install-completion" in federec("--help").out
+    monkeypatch.setenv("_FEDEREC_COMPLETE", "complete_bash")
+    for line, found in (
+        ("federec train fede", "fedease"),
+        ("federec train fedmf --with dua", "dualper"),
+        ("federec tune fedmf --data ml-1m", "ml-1m"),
+        ("federec trai", "train"),
+    ):
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        assert federec().out.split() == [found]
+
+
+def test_tables_as_json(federec, popular):
+    rows = json.loads(federec("methods", "--json").out)
+    assert {row["name"] for row in rows if row["kind"] == "method"} == set(METHODS)
+    assert json.loads(federec("methods", "pfedrec", "--json").out)["settings"][0]["name"] == "batch"
+    assert json.loads(federec("recommend", popular, "--user", "u1", "-k", 2, "--json").out)[1]["position"] == 2
+    assert json.loads(federec("doctor", "--json").out)[0]["name"] == "federec"
+
+
 def test_wrong_usage_is_one_line(federec, refused):
+    assert refused("trian").count("Did you mean") == 1
+    assert refused("data", "lst").count("Did you mean") == 1
     assert "No such option '--unknown'; see: " in refused("train", "--unknown")
     assert "is not a valid integer; see: " in refused("train", "--rounds", "many")
     assert "Missing argument 'METHOD'" in refused("tune")

@@ -83,7 +83,8 @@ def test_a_disk_that_is_full(tmp_path, make_ratings):
     def limit():  # no file may grow beyond this, as if the disk were full
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    args = command("train", "--data", data, "--rounds", 2, "--set", "dim=400", "--out", tmp_path / "run", "-q")
+    options = ("--data", data, "--rounds", 2, "--set", "dim=400", "--out", tmp_path / "run", "-q")
+    args = command("train", "pfedrec", *options)
     ended = subprocess.run(args, capture_output=True, text=True, timeout=60, preexec_fn=limit)
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1

@@ -24,7 +24,7 @@ def model_of(path):
 
 def test_a_run_from_start_to_recommendation(federec, tmp_path, ratings):
     out = tmp_path / "run"
-    said = federec("train", "--data", ratings, "--protocol", "paper", "--seed", 5, "--out", out, *SMALL)
+    said = federec("train", "pfedrec", "--data", ratings, "--protocol", "paper", "--seed", 5, "--out", out, *SMALL)
     assert said.code == 0
     assert "pfedrec on ratings.csv, paper" in said.out
     assert f"run    {out}" in said.out
@@ -51,7 +51,7 @@ def test_a_configuration_repeats_the_run(federec, tmp_path, ratings, monkeypatch
 
 
 def test_options_change_a_configuration(federec, tmp_path, ratings, make_ratings):
-    federec("train", "--data", ratings, "--columns", "user=user,item=item", *SMALL, "--out", tmp_path / "a")
+    federec("train", "pfedrec", "--data", ratings, "--columns", "user=user,item=item", *SMALL, "--out", tmp_path / "a")
     changes = ("--seed", 4, "--set", "lr=0.2", "--data", make_ratings(tmp_path / "other.csv", seed=1))
     federec("train", "--config", tmp_path / "a" / "config.yaml", *changes, "--out", tmp_path / "b")
     federec("train", "ials", "--config", tmp_path / "a" / "config.yaml", "--rounds", 1, "--out", tmp_path / "c")
@@ -79,7 +79,9 @@ def test_every_method_on_five_users_and_six_items(federec, tmp_path, make_rating
 
 def test_other_columns_another_script_and_no_timestamps(federec, tmp_path, make_ratings):
     data = make_ratings(tmp_path / "данные.tsv", header="片\t誰", row="映画{1}\tユーザー[b]{0}")
-    said = federec("train", "--data", data, "--columns", "user=誰,item=片", *SMALL, "--out", tmp_path / "ラン")
+    said = federec(
+        "train", "pfedrec", "--data", data, "--columns", "user=誰,item=片", *SMALL, "--out", tmp_path / "ラン"
+    )
     assert said.code == 0
     said = federec("recommend", tmp_path / "ラン", "--user", "ユーザー[b]3", "-k", 2)
     assert said.code == 0
@@ -106,9 +108,37 @@ def test_a_file_name_that_is_not_unicode(federec, tmp_path, ratings):
 
 
 def test_quiet_says_nothing_but_the_end(federec, tmp_path, ratings):
-    said = federec("train", "--data", ratings, *SMALL, "--out", tmp_path / "run", "--quiet")
+    said = federec("train", "pfedrec", "--data", ratings, *SMALL, "--out", tmp_path / "run", "--quiet")
     assert said.err == ""
     assert "test, against all items" in said.out
+
+
+def test_without_a_method_the_one_that_ranks_best(federec, refused, tmp_path, ratings, make_ratings):
+    said = federec("train", "--data", ratings, "--out", tmp_path / "timed")
+    assert said.err.startswith("method fedease: closed form, one upload; ")
+    assert said.err.splitlines()[0].endswith("PFedRec: federec train pfedrec")
+    assert result_of(tmp_path / "timed")["rounds"] == 16
+    timeless_file = make_ratings(tmp_path / "timeless.csv", header="user,item", row="u{},i{}")
+    assert federec("train", "--data", timeless_file, "--out", tmp_path / "timeless", "-q").err == ""
+    assert result_of(tmp_path / "timeless")["config"]["settings"]["recency"] == [0.0]
+    again = federec("train", "--config", tmp_path / "timed" / "config.yaml", "--out", tmp_path / "again", "-q")
+    assert (again.code, result_of(tmp_path / "again")) == (0, result_of(tmp_path / "timed"))
+    for option in (("--set", "dim=3"), ("--with", "sam"), ("--preset", "x")):
+        assert "belong to a method; name it" in refused("train", "--data", ratings, *option)
+
+
+def test_rounds_that_a_method_does_not_need_are_mentioned(federec, tmp_path, ratings):
+    said = federec("train", "fedease", "--data", ratings, "--rounds", 50, "--out", tmp_path / "run")
+    assert said.err.startswith("--rounds 50: 'fedease' has done all it can after 6\n")
+    assert "has done all" not in federec("train", "fedease", "--data", ratings, "--out", tmp_path / "other").err
+
+
+def test_json_is_all_of_the_output(federec, tmp_path, ratings):
+    said = federec("train", "popularity", "--data", ratings, "--out", tmp_path / "run", "--json")
+    printed = json.loads(said.out)
+    assert said.err.startswith("round 1/1 ")
+    assert (printed.pop("run"), printed.pop("report")) == (str(tmp_path / "run"), str(tmp_path / "run/report.html"))
+    assert timeless(printed) == result_of(tmp_path / "run")
 
 
 def test_without_out_a_new_folder_each_time(federec, tmp_path, ratings, monkeypatch):
@@ -120,9 +150,9 @@ def test_without_out_a_new_folder_each_time(federec, tmp_path, ratings, monkeypa
 
 
 def test_a_long_ranking_is_announced_with_the_way_out(federec, tmp_path, ratings, monkeypatch):
-    monkeypatch.setattr("federec.cli.train._LONG_RANKING", 12 * 30 - 1)
+    monkeypatch.setattr("federec.cli.announce._LONG_RANKING", 12 * 30 - 1)
     said = federec("train", "popularity", "--data", ratings, "--out", tmp_path / "a")
-    assert "ranking 30 items for 12 users at the end takes long; --evaluate-users 10000 does it for some" in said.err
+    assert "ranking 30 items for 12 users takes long; --evaluate-users 10000 does it for some" in said.err
     said = federec("train", "popularity", "--data", ratings, "--out", tmp_path / "b", "--evaluate-users", 5)
     assert "takes long" not in said.err
 
@@ -151,13 +181,16 @@ BAD = {
     "participation 2": (("--participation", "2"), "participation=2"),
     "participation nan": (("--participation", "nan"), "participation=nan"),
     "dim": (("--set", "dim=0"), "dim=0"),
-    "dim too large": (("--set", "dim=1000000000000000"), "not enough memory"),
-    "dim far too large": (("--set", f"dim={10**30}"), "not enough memory"),
+    "dim too large": (("--set", "dim=1000000000000000", "-q"), "not enough memory"),
+    "dim far too large": (("--set", f"dim={10**30}", "-q"), "not enough memory"),
     "lr": (("--set", "lr=abc"), "lr='abc'"),
     "no value": (("--set", "lr"), "--set lr: write it as key=value"),
     "no list": (("--set", "hidden=[64"), "--set hidden=[64: the value is not a number, a word or a list"),
     "no date": (("--set", "lr=2021-99-99"), "--set lr=2021-99-99"),
     "columns": (("--columns", "user"), "column"),
+    "engine": (("--engine", "fusd"), "engine='fusd'"),
+    "repeats": (("--repeats", "drop"), "repeats='drop'"),
+    "patience": (("--patience", "0"), "patience=0"),
     "min interactions": (("--min-interactions", "1000"), "lower --min-interactions"),
     "k core": (("--k-core", "1000"), "lower --k-core"),
     "config": (("--config", "gone.yaml"), "gone.yaml: cannot be read (No such file or directory)"),
@@ -173,6 +206,7 @@ def test_bad_options_are_refused_and_nothing_is_written(refused, tmp_path, ratin
     if "--resume" not in options:
         options = ("--out", "new/run", *options)
         options = options if {"--data", "--config"} & set(options) else ("--data", ratings, *options)
+        options = options if options[-1] == "pfedrek" or "--config" in options else ("pfedrec", *options)
     assert says in refused("train", *options)
     assert [path.name for path in tmp_path.iterdir()] == [ratings.name]
 
@@ -185,7 +219,7 @@ BAD_FILES = {
     "nan id": ("user,item\na,1\nb,NaN\n", "line 3, column 'item'"),
     "bad time": ("user,item,timestamp\na,1,7\na,2,soon\n", "line 3, column 'timestamp'"),
     "wrong separator": ("user|item|timestamp\na|1|7\n", ""),
-    "short histories": ("user,item\na,1\na,2\nb,1\n", "3 distinct items"),
+    "short histories": ("user,item,time\na,1,1\na,2,2\nb,1,3\n", "3 distinct items"),
 }
 
 
@@ -194,7 +228,7 @@ def test_bad_files_are_refused_and_nothing_is_written(refused, tmp_path, case):
     text, says = BAD_FILES[case]
     data = tmp_path / "data.csv"
     data.write_text(text)
-    said = refused("train", "--data", data, "--out", tmp_path / "run")
+    said = refused("train", "pfedrec", "--data", data, "--out", tmp_path / "run")
     assert says in said
     assert "data.csv" in said
     assert not (tmp_path / "run").exists()

@@ -1,7 +1,8 @@
 import numpy as np
 
-from federec.data.describe import describe
+from federec.data.describe import describe, reading, remarks
 from federec.data.interactions import Interactions
+from federec.data.sets import load
 
 
 def made(**other):
@@ -34,3 +35,38 @@ def test_times_in_milliseconds_and_times_that_are_no_dates():
     times = np.full(6, 1_304_892_000_000.0)
     assert describe(made(times=times))["times"][0] == "2011-05-08T22:00:00+00:00"
     assert describe(made(times=times * 1e6))["times"][0] == "1.30489e+18"
+
+
+def test_what_was_read_as_what():
+    times = np.array([5, 9, 9, 3, 4, 0], float)
+    data = made(
+        times=times, columns={"user": "who", "timestamp": "when"}, unused=("text",), titles={"0": "Zero", "7": "x"}
+    )
+    found = describe(data)
+    assert (found["columns"], found["unused_columns"]) == ({"user": "who", "timestamp": "when"}, ["text"])
+    assert found["share_of_tied_events"] == 2 / 6 and found["items_with_title"] == 1
+    assert found["split"] == "last item by time" and describe(made())["split"] == "random: no time column"
+    parts = made(parts=np.array([0, 0, 2, 0, 1, 0], np.int8))
+    assert describe(parts)["split"] == "given by the data: 4 rows for training, 1 for validation, 1 for test"
+    assert reading(data).items() <= found.items()
+
+
+def test_remarks_are_what_changes_the_numbers():
+    times = np.arange(6.0)
+    quiet = made(times=times, known_before=2)
+    assert remarks(Interactions("x", quiet.users, quiet.items, quiet.user_ids, quiet.item_ids, times)) == []
+    assert remarks(quiet) == ["made: left out 2 held-out rows whose (user, item) pair is in an earlier part"]
+    said = remarks(made(below=4, unused=("text", "foo"), maybe_time="foo"))
+    assert said == [
+        "made: merged 2 repeated (user, item) rows; --repeats keep keeps them",
+        "made: left out 4 rows whose rating is too low or blank",
+        "made: unused columns: 'text', 'foo'",
+        "made: 'foo' looks like a time; use it with --columns timestamp=foo",
+        "made: no time column, so held-out items are drawn at random",
+    ]
+    assert "made: kept 1,234 repeated (user, item) rows" in remarks(made(times=times, repeats=True, repeated=1234))
+    assert not any("random" in words for words in remarks(made(parts=np.zeros(6, np.int8))))
+
+
+def test_the_built_in_set_needs_no_remark():
+    assert remarks(load("tastes")) == []

@@ -28,6 +28,7 @@ def made(tmp_path):
 def test_what_was_written_is_read_and_mapped(made):
     data = read_folder(made)
     assert (data.name, data.n_users, data.n_items, len(data), data.merged) == ("made", 2, 2, 3, 0)
+    assert data.columns == {"user": "users", "item": "items", "timestamp": "times", "rating": "ratings"}
     for name, kind in (("users", "int32"), ("items", "int32"), ("times", "float64"), ("ratings", "float32")):
         values = getattr(data, name)
         assert values.tolist() == COLUMNS[name] and values.dtype == kind

@@ -3,6 +3,7 @@ import gzip
 import hashlib
 import io
 import math
+from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from federec.data import cells, table
-from federec.data.columns import parse_columns, recognise
+from federec.data.columns import INTERACTIONS, TITLES, parse_columns, recognise
+from federec.data.prepare import Filters
 from federec.data.read import read_file
 from federec.errors import UserError
 
@@ -129,11 +131,69 @@ def _whole(label):
         "U,I,plays,unixTime",
         "reviewerID,asin,overall,unixReviewTime",
         "user_id:token,item_id:token,rating:float,timestamp:float",
+        "user_id,parent_asin,rating,timestamp",  # Amazon 2023
+        "user_id,business_id,stars,date",  # Yelp
+        "user_id,book_id,rating,date_added",  # Goodreads
+        "username,product_id,hours,date",  # Steam
+        "cust_id,movie_id,rating,date",  # Netflix
+        "visitorid,itemid,weight,timestamp",  # Retailrocket
+        "User-ID,ISBN,Book-Rating,created_at",  # Book-Crossing
+        "review_profilename,beer_beerid,review_overall,review_time",  # BeerAdvocate
+        "user_name,recording_msid,plays,listened_at",  # ListenBrainz
+        "user_id,video_id,watch_ratio,timestamp",  # KuaiRec
+        "CustomerID,StockCode,count,InvoiceDate",
+        "customer_id,article_id,score,t_dat",  # H&M
+        "buyer,sku,grade,purchase_date",
+        "user,item,rating,when",
+        "user,item,rating,event_time",
+        "user,item,rating,order_date",
+        "user,item,rating,played_at",
+        "user,item,rating,reviewTime",
+        "user,item,rating,rated_at",
+        "user,item,rating,timestamp_ms",
     ],
 )
 def test_common_names(tmp_path, header):
     data = read(tmp_path, f"{header}\n5,6,1,2\n")
     assert pairs(data) == [(5, 6)] and data.times.tolist() == [2] and data.ratings.tolist() == [1]
+
+
+@pytest.mark.parametrize("kind", [INTERACTIONS, TITLES])
+def test_a_name_is_of_one_role(kind):
+    names = [name for known in kind.names.values() for name in known]
+    assert len(names) == len(set(names))
+    assert all(name.isalnum() and name == name.lower() for name in names)
+
+
+def test_of_several_names_the_plainest_counts(tmp_path):
+    data = read(tmp_path, "date,time,timestamp,asin,parent_asin,user_name,user_id\n1,2,3,4,5,6,7\n")
+    assert data.columns == {"user": "user_id", "item": "parent_asin", "timestamp": "timestamp"}
+    assert data.unused == ("date", "time", "asin", "user_name")
+
+
+def test_every_column_is_accounted_for(tmp_path):
+    data = read(tmp_path, "user,item,text,rating,date\n1,2,good,,2020-01-01\n")
+    assert data.columns == {"user": "user", "item": "item", "timestamp": "date"}
+    assert data.unused == ("text", "rating")  # the rating is blank everywhere
+    data = read(tmp_path, "1,2,3,4,5\n")
+    assert data.columns == {"user": "0", "item": "1", "rating": "2", "timestamp": "3"} and data.unused == ("4",)
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (["1300000000", "1300000001"], "foo"),
+        (["1300000000000", ""], "foo"),
+        (["2011-01-01", "2012-01-01"], "foo"),
+        (["2011-01-01", "soon"], ""),
+        (["1", "2"], ""),
+        (["", ""], ""),
+    ],
+)
+def test_an_unused_column_may_look_like_times(tmp_path, cells, found):
+    rows = "".join(f"1,{item},{cell}\n" for item, cell in enumerate(cells))
+    assert read(tmp_path, f"user,item,foo\n{rows}").maybe_time == found
+    assert read(tmp_path, f"user,item,foo,time\n{rows.replace(chr(10), ',5' + chr(10))}").maybe_time == ""
 
 
 def test_columns_by_name_leave_the_rest_to_common_names(tmp_path):
@@ -184,6 +244,38 @@ def test_times_in_iso_8601(tmp_path):
     assert cells.seconds(given[4]) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "05 31, 2018",
+        "May 31, 2018",
+        "31 May 2018",
+        "31-May-2018",
+        "31 May 2018, 00:00",
+        "2018/05/31",
+        "2018/05/31 00:00:00",
+        "2018-05-31 00:00:00 UTC",
+        "Thu, 31 May 2018 00:00:00 GMT",
+        "Wed May 30 17:00:00 -0700 2018",
+    ],
+)
+def test_times_in_other_forms(tmp_path, text):
+    assert read(tmp_path, f'user,item,date\n1,2,"{text}"\n').times.tolist() == [1527724800]
+
+
+@pytest.mark.parametrize("text", ["31/05/2018 12:00", "05/06/2018", "5.6.18", "05-06-2018"])
+def test_a_date_that_can_be_misunderstood_is_refused(tmp_path, text):
+    said = message(tmp_path, f"user,item,date\n1,2,{text}\n")
+    assert said == f", line 2, column 'date': '{text}' may begin with the day or with the month; write it as 2024-05-31"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)), st.sampled_from(cells._FORMS))
+def test_a_form_gives_the_day_it_was_written_for(moment, form):
+    moment = moment.replace(tzinfo=UTC)
+    assert abs(cells.seconds(moment.strftime(form)) - moment.timestamp()) < 86400
+
+
 def test_blank_ratings_and_no_times_at_all(tmp_path):
     data = read(tmp_path, "user,item,rating,timestamp\n1,2,,\n1,3,2.5,\n")
     assert data.times is None
@@ -227,11 +319,22 @@ def test_parquet_ids(tmp_path, users, expected):
 
 def test_filters(tmp_path):
     content = "1,1\n1,1\n1,2\n2,1\n2,2\n3,3\n"
-    assert len(read(tmp_path, content, min_interactions=3)) == 2
-    assert read(tmp_path, content, min_interactions=3).merged == 1
-    assert len(read(tmp_path, content, k_core=2)) == 4
-    assert "no user of 'log.csv' has 4 rows" in _refused(tmp_path, content, min_interactions=4)
-    assert "lower --k-core" in _refused(tmp_path, content, k_core=3)
+    assert len(read(tmp_path, content, filters=Filters(min_interactions=3))) == 2
+    assert read(tmp_path, content, filters=Filters(min_interactions=3)).merged == 1
+    assert len(read(tmp_path, content, filters=Filters(k_core=2))) == 4
+    assert "no user of 'log.csv' has 4 rows" in _refused(tmp_path, content, filters=Filters(min_interactions=4))
+    assert "lower --k-core" in _refused(tmp_path, content, filters=Filters(k_core=3))
+
+
+def test_a_column_says_what_is_held_out(tmp_path):
+    content = "user,item,split\n1,1,train\n1,2,Valid\n1,3, test\n2,1,validation\n2,2,DEV\n2,3,val\n"
+    data = read(tmp_path, content)
+    assert data.parts.tolist() == [0, 1, 2, 1, 1, 1] and data.parts.dtype == np.int8
+    assert data.columns["split"] == "split"
+    assert read(tmp_path, content.replace("split", "fold")).parts is None
+    assert read(tmp_path, content.replace("split", "fold"), columns={"split": "fold"}).parts is not None
+    said = message(tmp_path, "user,item,split\n1,1,train\n1,2,3\n")
+    assert said.startswith(", line 3, column 'split': '3' is no part of a split; write train, valid or test")
 
 
 def _refused(tmp_path, content, **options):
@@ -276,6 +379,11 @@ BAD = {
         "1,2\n3,4\n",
         {"item": "1"},
         ", line 1: --columns gives no user, and there is no header; add its",
+    ),
+    "twins": (
+        "user,user,item\n1,2,3\n",
+        {},
+        ", line 1: two columns are called 'user'; rename one, or give its position: --columns user=0",
     ),
     "twice the same": ("1,2\n", {"user": "0", "item": "0"}, "--columns names the same column twice"),
     "too few fields": (

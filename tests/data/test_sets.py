@@ -1,13 +1,16 @@
 import gzip
+import json
 import os
 
 import numpy as np
+import polars as pl
 import pytest
 
 from federec.data import sets
 from federec.data.describe import describe
 from federec.data.split import leave_one_out
 from federec.errors import UserError
+from federec.runtimes.run import fingerprint
 
 here = os.environ.get("FEDEREC_DATA")
 needs_data = pytest.mark.skipif(not here, reason="FEDEREC_DATA names no folder with the published sets")
@@ -124,3 +127,106 @@ def test_the_built_in_set(empty):
     assert (data.source_rows, data.n_users, data.n_items) == (known.rows, known.users, known.items)
     smaller = sets.load("tastes", min_interactions=200)
     assert np.bincount(smaller.users).min() >= 200 and smaller.titles == data.titles
+
+
+# --- held-out rows, titles, origins -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = {}
+    for part, content in {"train": "1,10,5\n1,11,6\n2,10,7\n", "valid": "2,11,8\n", "test": "1,12,9\n3,10,9\n"}.items():
+        made[part] = tmp_path / f"{part}.csv"
+        made[part].write_text("user,item,time\n" + content)
+    return made
+
+
+def held_out(files):
+    return {part: files[part] for part in ("test", "valid")}
+
+
+def test_held_out_files(files):
+    data = sets.load(files["train"], held_out=held_out(files))
+    assert data.parts.tolist() == [0, 0, 0, 1, 2, 2]
+    assert data.user_ids[data.users].tolist() == [1, 1, 2, 2, 1, 3]
+    assert data.item_ids[data.items].tolist() == [10, 11, 10, 11, 12, 10]
+    assert data.times.tolist() == [5, 6, 7, 8, 9, 9] and data.name == "train.csv"
+    assert len(data.sha256) == 64 and data.sha256 != sets.load(files["train"]).sha256
+    assert sets.load(files["train"], held_out={"test": files["test"]}).parts.tolist() == [0, 0, 0, 2, 2]
+
+
+def test_held_out_frames_are_read_like_files(files):
+    frames = {part: pl.read_csv(file) for part, file in files.items()}
+    data = sets.load(frames["train"], held_out={"valid": frames["valid"], "test": files["test"]})
+    assert fingerprint(data) == fingerprint(sets.load(files["train"], held_out=held_out(files)))
+    assert data.origin["data"] == "<frame>"
+
+
+def test_labels_that_are_text_in_one_file_only(files):
+    files["test"].write_text("user,item,time\nx,10,5\n1,007,6\n")
+    data = sets.load(files["train"], held_out={"test": files["test"]})
+    assert data.user_ids.tolist() == ["1", "2", "x"] and data.item_ids.tolist() == ["10", "11", "007"]
+
+
+def test_held_out_rows_that_do_not_fit(files):
+    train, test = files["train"], files["test"]
+    assert "unknown part 'tset' - did you mean 'test'?" in refused(train, held_out={"tset": test})
+    assert "none.csv: no such file" in refused(train, held_out={"test": train.parent / "none.csv"})
+    assert "held-out rows are for files and data frames of your own, not for 'tastes'" in refused(
+        "tastes", held_out={"test": test}
+    )
+    train.write_text("user,item,split\n1,10,train\n")
+    assert "both say what is held out; leave out one" in refused(train, held_out={"test": test})
+    train.write_text("user,item\n1,10\n")
+    assert "only 'train.csv' has no times; give all rows times, or none" in refused(train, held_out={"test": test})
+
+
+def test_a_rating_that_only_one_file_has(files):
+    files["test"].write_text("user,item,time,rating\n1,10,5,4\n")
+    data = sets.load(files["train"], held_out={"test": files["test"]}, repeats="keep")
+    assert np.isnan(data.ratings[:3]).all() and data.ratings[3] == 4
+
+
+def test_the_origin_loads_the_same_data_again(files, monkeypatch):
+    monkeypatch.chdir(files["train"].parent)
+    titles = files["train"].parent / "titles.csv"
+    titles.write_text("item,title\n10,Ten\n")
+    options = {"min_interactions": 1, "repeats": "keep", "titles": "titles.csv", "held_out": {"test": "test.csv"}}
+    data = sets.load("train.csv", **options)
+    monkeypatch.chdir("/")
+    origin = dict(data.origin)
+    again = sets.load(origin.pop("data"), **origin)
+    assert fingerprint(again) == fingerprint(data) and again.titles == data.titles == {"10": "Ten"}
+    assert again.origin == data.origin and json.loads(json.dumps(data.origin)) == data.origin
+
+
+def test_data_that_is_loaded_already():
+    data = sets.load("tastes")
+    assert sets.load(data) is data
+    named = sets.load(data, titles={1: "One"}, name="mine")
+    assert (named.titles["1"], named.name, named.origin) == ("One", "mine", data.origin)
+    assert "'tastes' is loaded already; give columns, filters" in refused(data, k_core=2)
+    assert "repeats: cannot be 'kept' - did you mean 'keep'?" in refused("tastes", repeats="kept")
+
+
+def test_data_that_was_in_memory():
+    assert "the data, 'my frame', was in memory" in refused("<my frame>")
+    assert "the data, 'a/b', was in memory" in refused("<a/b>")
+    assert "give it again: fr.Run.load(path, data=...) or fr.resume(path, data=...)" in refused("<frame>")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
+def test_text_that_is_no_path(name):
+    assert "no data set and no file is called" in refused(name)
+
+
+@needs_data
+def test_repeats_of_the_published_lastfm_file():
+    data = sets.load("lastfm-2k", repeats="keep")
+    assert (len(data), data.repeated, data.merged) == (185_650, 115_142, 0)
+
+
+def test_filters_of_the_built_in_set():
+    data = sets.load("tastes", min_rating=4)
+    assert data.ratings.min() == 4 and data.below == 100_000 - len(data) > 0
+    assert data.columns["timestamp"] == "timestamp" and data.unused == ()

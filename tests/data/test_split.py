@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from federec.data import split as module
 from federec.data.interactions import Interactions
-from federec.data.split import leave_one_out
+from federec.data.split import leave_one_out, make_split, parse_rule
 from federec.errors import UserError
 
 
-def made(pairs, times=None, name="made"):
+def made(pairs, times=None, name="made", parts=None):
     """Interactions from (user, item) pairs of small integers."""
     users, items = np.array(pairs, np.int32).reshape(-1, 2).T
     return Interactions(
@@ -20,6 +20,27 @@ def made(pairs, times=None, name="made"):
         item_ids=np.arange(items.max(initial=-1) + 1),
         times=None if times is None else np.array(times, np.float64),
         source_rows=len(users),
+        parts=None if parts is None else np.array(parts, np.int8),
+    )
+
+
+def of(part, user):
+    return part.items[part.ptr[user] : part.ptr[user + 1]].tolist()
+
+
+def trained(split, user):
+    return split.train[split.ptr[user] : split.ptr[user + 1]].tolist()
+
+
+def same(one, other):
+    return all(
+        np.array_equal(a, b)
+        for a, b in (
+            (one.ptr, other.ptr),
+            (one.train, other.train),
+            *((getattr(one, part).ptr, getattr(other, part).ptr) for part in ("valid", "test")),
+            *((getattr(one, part).items, getattr(other, part).items) for part in ("valid", "test")),
+        )
     )
 
 
@@ -40,12 +61,12 @@ def test_the_two_newest_are_held_out_and_nothing_is_lost(data):
         rows = np.flatnonzero(data.users == user)
         newest_first = sorted(rows, key=lambda row: (-data.times[row], row))  # ties: first row
         items = [int(data.items[row]) for row in newest_first]
-        train = split.train[split.ptr[user] : split.ptr[user + 1]].tolist()
+        train = trained(split, user)
         if len(items) < 3:
-            assert (split.test[user], split.valid[user]) == (-1, -1)
+            assert of(split.test, user) == of(split.valid, user) == []
             assert train == items[::-1]
         else:
-            assert [split.test[user], split.valid[user]] == items[:2]
+            assert of(split.test, user) + of(split.valid, user) == items[:2]
             assert train == items[:1:-1]
 
 
@@ -86,8 +107,7 @@ def test_rows_that_stand_in_order_are_split_as_if_they_were_sorted(data, block):
         assert module._in_order(ordered)
         assert module._in_order(data) == (order.tolist() == list(range(len(data))))
     other = leave_one_out(ordered)
-    for part in ("ptr", "train", "valid", "test"):
-        assert np.array_equal(getattr(split, part), getattr(other, part))
+    assert same(split, other)
 
 
 @settings(max_examples=50, deadline=None)
@@ -97,14 +117,13 @@ def test_without_times_the_row_order_does_not_matter(data, seed, random):
     rows = list(range(len(data)))
     random.shuffle(rows)
     other = leave_one_out(made(np.column_stack([data.users, data.items])[rows]), seed)
-    assert np.array_equal(split.test, other.test) and np.array_equal(split.valid, other.valid)
-    assert np.array_equal(split.train, other.train)
+    assert same(split, other)
     assert set(split.evaluated) == {u for u in range(data.n_users) if np.sum(data.users == u) >= 3}
 
 
 def test_without_times_the_seed_matters():
     data = made([(user, item) for user in range(50) for item in range(20)])
-    tests = [leave_one_out(data, seed).test for seed in (0, 1)]
+    tests = [leave_one_out(data, seed).test.items for seed in (0, 1)]
     assert (tests[0] != tests[1]).mean() > 0.5
     assert len(set(tests[0])) > 10  # and users do not all hold out the same item
 
@@ -112,3 +131,197 @@ def test_without_times_the_seed_matters():
 def test_nobody_to_evaluate():
     with pytest.raises(UserError, match="no user of 'tiny' has 3 distinct items, so nothing can be held out"):
         leave_one_out(made([(0, 0), (0, 1), (1, 0)], name="tiny"))
+
+
+@st.composite
+def repeated(draw, timed=None):
+    """Rows of a few users and items, many pairs repeatedly, with times or without."""
+    pairs = draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=12, max_size=60))
+    timed = draw(st.booleans()) if timed is None else timed
+    times = draw(st.lists(st.integers(0, 1000), min_size=len(pairs), max_size=len(pairs))) if timed else None
+    return made([(0, 0), *pairs], None if times is None else [0, *times])
+
+
+def rows_of(split):
+    """(user, item) of every interaction in each part."""
+    found = []
+    for ptr, items in ((split.ptr, split.train), *((part.ptr, part.items) for part in (split.valid, split.test))):
+        users = np.repeat(np.arange(split.data.n_users), np.diff(ptr))
+        found.append(list(zip(users.tolist(), items.tolist(), strict=True)))
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(repeated(), st.sampled_from(["leave-one-out", "time", "ratio", "ratio:0.5,0.2,0.3", "given"]), st.data())
+def test_every_interaction_is_in_one_part(data, rule, draw):
+    if rule == "given":
+        parts = draw.draw(st.lists(st.integers(0, 2), min_size=len(data), max_size=len(data)))
+        data = made(np.column_stack([data.users, data.items]), data.times, parts=parts)
+    try:
+        split = make_split(data, rule, 3)
+    except UserError as error:  # nothing left for a part
+        assert "\n" not in str(error)
+        return
+    train, valid, test = rows_of(split)
+    assert sorted(train + valid + test) == sorted(zip(data.users.tolist(), data.items.tolist(), strict=True))
+    assert len(train) and len(valid) and len(test)
+    assert same(split, make_split(data, rule, 3))
+    if rule == "given" and (data.parts == 1).any():
+        for part, rows in enumerate((train, valid, test)):
+            chosen = data.parts == part
+            assert sorted(rows) == sorted(zip(data.users[chosen].tolist(), data.items[chosen].tolist(), strict=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(repeated(timed=True), st.floats(0.1, 0.8), st.floats(0.1, 0.9))
+def test_by_time_nobody_trains_on_what_is_held_out_later(data, train, share):
+    valid = (1 - train) * share
+    try:
+        split = make_split(data, f"time:{train},{valid},{1 - train - valid}")
+    except UserError as error:
+        assert "too many rows share a time" in str(error)
+        return
+    ends = np.cumsum([len(split.train), len(split.valid)])
+    times = np.sort(data.times)
+    cuts = times[ends]  # what lies before a cut is in the part before it, whoever's it is
+    expected = np.digitize(data.times, cuts)
+    for part, rows in enumerate(rows_of(split)):
+        chosen = expected == part
+        assert sorted(rows) == sorted(zip(data.users[chosen].tolist(), data.items[chosen].tolist(), strict=True))
+    assert abs(len(split.train) - train * len(data)) <= np.count_nonzero(data.times == cuts[0]) + 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(repeated(), st.integers(0, 9))
+def test_by_ratio_every_user_is_cut_alike_and_trains(data, seed):
+    try:
+        split = make_split(data, "ratio:0.6,0.2,0.2", seed)
+    except UserError as error:
+        assert "users have too few interactions" in str(error)
+        return
+    for user in range(data.n_users):
+        count = int(np.sum(data.users == user))
+        held = min(int(count * 0.2 + 0.5), count - 1) if count else 0
+        assert len(of(split.test, user)) == held
+        assert len(of(split.valid, user)) == min(held, count - 1 - held if count else 0)
+        if count:
+            assert trained(split, user)
+        if data.times is not None and count:
+            rows = sorted(np.flatnonzero(data.users == user), key=lambda row: (data.times[row], -row))
+            in_order = data.items[rows].tolist()
+            assert trained(split, user) + of(split.valid, user) + of(split.test, user) == in_order
+
+
+def test_the_words_of_each_rule():
+    day, noon = 86400, 11000 * 86400 + 43200
+    pairs = [(user, item) for user in range(4) for item in range(10)]
+    data = made(pairs, [noon + day * (n % 10) for n in range(40)])
+    untimed = made(pairs)
+    assert make_split(data).rule == "last item by time"
+    assert make_split(untimed).rule == "random: no time column"
+    # 40 interactions on 10 days: the cuts are the 9th and the 10th day
+    expected = "by global time: training before 2000-02-21 12:00, test from 2000-02-22 12:00"
+    assert make_split(data, "time").rule == expected
+    at_midnight = made(pairs, data.times - 43200)
+    assert make_split(at_midnight, "time").rule.endswith("training before 2000-02-21, test from 2000-02-22")
+    in_milliseconds = made(pairs, 1000 * data.times)
+    assert make_split(in_milliseconds, "time").rule == expected
+    assert make_split(made(pairs, np.arange(40)), "time").rule == "by global time: training before 32, test from 36"
+    assert make_split(data, "ratio").rule == "by ratio 0.8, 0.1, 0.1, each user's newest for test"
+    assert make_split(untimed, "ratio").rule == "by ratio 0.8, 0.1, 0.1, random: no time column"
+
+
+def test_the_data_says_its_parts():
+    pairs = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 4), (1, 5), (2, 1)]
+    parts = [0, 2, 1, 2, 0, 0, 2]
+    split = make_split(made(pairs, range(7), parts=parts))
+    assert split.rule == "given by the data"
+    assert [trained(split, user) for user in range(3)] == [[0], [4, 5], []]
+    assert [of(split.valid, user) for user in range(3)] == [[2], [], []]
+    assert [of(split.test, user) for user in range(3)] == [[1, 3], [], [1]]
+    assert split.test.first(np.arange(3)).tolist() == [1, -1, 1]
+    assert split.evaluated.tolist() == [0, 2]
+    assert split.summary() == {
+        "split": "given by the data",
+        "held_out": {"valid": 1, "test": 3},
+        "users_not_evaluated": 1,
+        "cold_users": 1,
+        "cold_items": 2,
+    }
+    assert make_split(made(pairs, range(7), parts=parts), "ratio:0.4,0.3,0.3").rule.startswith("by ratio")
+
+
+def test_parts_without_validation():
+    """Each user's newest training item validates, where the user has another."""
+    pairs = [(0, 0), (0, 1), (0, 2), (1, 4), (1, 5)]
+    split = make_split(made(pairs, [3, 2, 1, 1, 2], parts=[0, 0, 2, 0, 2]))
+    assert [trained(split, user) for user in range(2)] == [[1], [4]]
+    assert [of(split.valid, user) for user in range(2)] == [[0], []]
+    assert split.rule == "given by the data; validation: the newest training item of each user"
+    assert make_split(made(pairs, parts=[0, 0, 2, 0, 2])).rule.endswith("a random training item of each user")
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("tiem", "unknown split 'tiem' - did you mean 'time'?"),
+        ("nothing", "unknown split 'nothing' (known: given, leave-one-out, ratio, time)"),
+        ("time:0.8,0.2", "split 'time:0.8,0.2': not three fractions; write for example time:0.8,0.1,0.1"),
+        ("ratio:a,b,c", "split 'ratio:a,b,c': not three fractions"),
+        ("ratio:0.8,0.1,0.2", "the fractions for training, validation and test must be above 0 and sum to 1"),
+        ("ratio:0.9,0,0.1", "must be above 0 and sum to 1"),
+        ("ratio:nan,0.1,0.1", "must be above 0 and sum to 1"),
+        ("given:0.8,0.1,0.1", "'given' has no fractions"),
+    ],
+)
+def test_rules_that_make_no_sense(rule, said):
+    with pytest.raises(UserError) as error:
+        parse_rule(rule)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "said"),
+    [
+        ("time", {}, "'made' has no time column, so it cannot be split by time; use --split ratio"),
+        ("given", {}, "'made' says no parts; give the column with --columns split=NAME"),
+        ("time", {"times": [1] * 6}, "leaves nothing for training: too many rows share a time"),
+        ("ratio", {}, "leaves nothing for validation: users have too few interactions"),
+        ("given", {"parts": [0, 0, 1, 0, 1, 1]}, "leaves nothing for test: the data marks no such row"),
+        ("given", {"parts": [2, 2, 1, 1, 1, 1]}, "leaves nothing for training"),
+    ],
+)
+def test_data_that_a_rule_cannot_split(rule, values, said):
+    with pytest.raises(UserError) as error:
+        make_split(made([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)], **values), rule)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@settings(max_examples=50, deadline=None)
+@given(repeated(), st.integers(1, 3))
+def test_distinct_items_in_the_order_of_their_newest_interaction(data, block):
+    try:
+        split = make_split(data, "ratio:0.6,0.2,0.2")
+    except UserError:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_USERS", block)
+        ptr, items, _ = split.distinct
+    for user in range(data.n_users):
+        expected = list(dict.fromkeys(trained(split, user)[::-1]))[::-1]
+        assert items[ptr[user] : ptr[user + 1]].tolist() == expected
+    for held_out in (False, True):
+        ptr, items = split.history(held_out)
+        for user in range(data.n_users):
+            known = set(trained(split, user))
+            if held_out:
+                known |= {*of(split.valid, user), *of(split.test, user)}
+            assert items[ptr[user] : ptr[user + 1]].tolist() == sorted(known)
+
+
+def test_without_times_every_occurrence_of_a_repeated_item_may_be_held_out():
+    data = made([(user, item) for user in range(200) for item in (0, 0, 0, 1, 2)])
+    split = leave_one_out(data)
+    both = [tuple(of(split.valid, user) + of(split.test, user)) for user in range(200)]
+    assert 0.15 < np.mean([pair == (0, 0) for pair in both]) < 0.45  # 3/5 * 2/4
+    assert 0.4 < np.mean([pair[1] == 0 for pair in both]) < 0.8  # 3/5

@@ -6,7 +6,7 @@ from federec.evaluation.protocols import PROTOCOLS, protocol
 
 def test_only_paper_closes_the_held_out_items():
     assert {name: p.close_held_out for name, p in PROTOCOLS.items()} == {"clean": False, "paper": True}
-    assert all(p.choose == "hr@10" for p in PROTOCOLS.values())
+    assert {name: p.select for name, p in PROTOCOLS.items()} == {"clean": "full.ndcg@10", "paper": "sampled.hr@10"}
     assert protocol("paper").name == "paper"
 
 

@@ -58,7 +58,7 @@ def test_full_ranks_against_a_loop(data, n_items, users):
         held.append(order[:2])
         trains.append(order[2 : 2 + data.draw(st.integers(1, n_items - 2))])
     pairs = torch.tensor([(u, item) for u, train in enumerate(trains) for item in train]).T
-    valid, test = torch.tensor(held).T
+    valid, test = ((torch.arange(users), items) for items in torch.tensor(held).T)
     got = full_ranks(torch.tensor(rows), (pairs[0], pairs[1]), valid, test)
     for u, (row, (v, t), train) in enumerate(zip(rows, held, trains, strict=True)):
         open_items = [i for i in range(n_items) if i not in train]
@@ -83,6 +83,35 @@ def test_full_ranks_against_a_loop(data, n_items, users):
 
 def test_lists_are_the_best_unknown_items():
     scores = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0]])
-    got = full_ranks(scores, (torch.tensor([0]), torch.tensor([0])), torch.tensor([2]), torch.tensor([4]))
+    got = full_ranks(scores, *((torch.tensor([0]), torch.tensor([item])) for item in (0, 2, 4)))
     assert (got.valid.tolist(), got.test.tolist()) == ([1], [2])
     assert got.lists.tolist() == [[1, 3, 4, -1, -1]]
+
+
+@given(st.data(), st.integers(2, 12), st.integers(1, 5))
+def test_several_held_out_items_are_places_in_one_list(data, n_items, users):
+    """Against a list sorted in plain Python, without ties; parts may overlap, as where repeats are kept."""
+    some = st.lists(st.integers(0, n_items - 1), max_size=4, unique=True)
+    rows = [data.draw(st.permutations([float(i) for i in range(n_items)])) for _ in range(users)]
+    parts = [[data.draw(some) for _ in range(users)] for _ in range(3)]
+    pairs = [
+        tuple(
+            torch.tensor([(u, item) for u, items in enumerate(part) for item in items], dtype=torch.int64).view(-1, 2).T
+        )
+        for part in parts
+    ]
+    got = full_ranks(torch.tensor(rows), *pairs)
+    for found, held, known in ((got.valid, parts[1], parts[:1]), (got.test, parts[2], parts[:2])):
+        expected = []
+        for user, own in enumerate(held):
+            closed = {item for part in known for item in part[user]} - set(own)
+            listed = sorted(set(range(n_items)) - closed, key=lambda item: -rows[user][item])
+            expected += [listed.index(item) for item in own]
+        assert found.tolist() == expected
+
+
+def test_held_out_items_of_equal_score_come_last_together():
+    scores = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
+    nothing = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    got = full_ranks(scores, nothing, nothing, (torch.tensor([0, 0]), torch.tensor([0, 2])))
+    assert got.test.tolist() == [2, 2]

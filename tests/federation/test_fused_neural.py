@@ -10,6 +10,7 @@ from federec.federation.round import play
 from federec.federation.scoring import score_global
 from federec.federation.state import State
 from federec.kernels import network, neural
+from federec.runtimes.recommender import Recommender
 from federec.runtimes.simulation import trainer
 
 NET = {"hidden": (7, 5, 3)}  # three layers always: kernels are compiled anew for every depth
@@ -143,4 +144,5 @@ def test_trainers_agree_and_the_review_repeats_the_round(small, random_split, ca
     review, other = quick.review(played.model, 2), slow.review(expected.model, 2)
     assert review.valid["sampled"] == played.valid["sampled"] and review.test["sampled"] == played.test["sampled"]
     assert review.test["full"]["hr@20"] == pytest.approx(other.test["full"]["hr@20"], abs=0.02)
-    close(quick.scores(played.model, 2, 5), slow.scores(expected.model, 2, 5), 1e-3)
+    asked = Recommender(split.data, quick, played.model, 2), Recommender(split.data, slow, expected.model, 2)
+    close(*(torch.from_numpy(each.scores(np.array([5]), np.arange(150))) for each in asked), 1e-3)

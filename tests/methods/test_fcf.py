@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from federec.cohort.draw import Devices
+from federec.errors import UserError
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.methods.fcf import FCF
@@ -74,5 +74,5 @@ def test_bytes_dense_and_sparse(split_of):
 
 @pytest.mark.parametrize("settings", [{"lr": 0}, {"dim": 0}, {"alpha": -1}, {"l2": 0}, {"negatives": 4}])
 def test_senseless_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         FCF(**settings)

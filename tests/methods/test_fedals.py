@@ -1,10 +1,10 @@
 import pytest
 import torch
-from pydantic import ValidationError
 
 from federec.cohort.draw import Devices
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
+from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.scoring import score_global
@@ -68,7 +68,7 @@ def test_half_a_symmetric_matrix_and_back():
 
 @pytest.mark.parametrize("settings", [{"dim": 0}, {"alpha": 0}, {"l2": 0}, {"negatives": 1}, {"upload": "zip"}])
 def test_senseless_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         FedALS(**settings)
 
 

@@ -3,11 +3,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from federec.cohort.draw import Devices
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
+from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.scoring import score_global
@@ -114,7 +114,7 @@ def test_top_keeps_the_largest_weights_of_each_row(random_split):
     ],
 )
 def test_senseless_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         FedEASE(**settings)
 
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn, optim
 
 from federec.cohort.draw import Devices, draw
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
+from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.state import State
@@ -65,7 +65,7 @@ def test_the_network_is_64_32_16_8_1_and_shared():
 
 @pytest.mark.parametrize("settings", [{"hidden": ()}, {"hidden": (8, 0)}, {"user_lr": -1}, {"dim": 0}])
 def test_senseless_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         FedNCF(**settings)
 
 

@@ -2,13 +2,13 @@ import math
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 from torch.nn.functional import binary_cross_entropy
 
 from federec.cohort.draw import Devices, draw
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
+from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.device import cohorts
 from federec.federation.round import play
@@ -182,7 +182,7 @@ def test_a_table_that_is_not_there_has_no_regulariser_and_is_not_sent():
     [{"schedule": "cos"}, {"norm": "l3"}, {"parts": "none"}, {"v1": -1}, {"step_decay": 0}, {"round_decay": 1.1}],
 )
 def test_senseless_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         FedRAP(**settings)
 
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn, optim
 
 from federec.cohort.draw import Devices, draw
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
+from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.state import State
@@ -103,7 +103,7 @@ def test_it_starts_small_with_xavier_layers():
 
 @pytest.mark.parametrize("settings", [{"rho_shared": -1}, {"rho_private": -1}, {"hidden": ()}, {"server_lr": -1}])
 def test_senseless_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         FedRecGEL(**settings)
 
 

@@ -2,12 +2,12 @@ import math
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn, optim
 
 from federec.cohort.draw import Devices, draw
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
+from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.round import play
 from federec.federation.state import State
@@ -59,7 +59,7 @@ def test_a_device_forgets_its_vector(random_split):
 
 @pytest.mark.parametrize("settings", [{"passes": 0}, {"lr": -1}, {"item_lr_factor": -1}, {"dim": 0}])
 def test_senseless_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         FedRecon(**settings)
 
 

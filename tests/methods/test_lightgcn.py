@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn, optim
 from torch.nn.functional import logsigmoid
 
 from federec.cohort.draw import Devices, draw
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
+from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.methods.lightgcn import LightGCN, adjacency
 from federec.runtimes.simulation import trainer
@@ -68,7 +68,7 @@ def test_each_negative_is_paired_with_the_item_it_was_drawn_for(random_split):
 
 @pytest.mark.parametrize("settings", [{"layers": 0}, {"l2": -1.0}, {"dim": 0}, {"lr": -0.1}])
 def test_senseless_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         LightGCN(**settings)
 
 

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn, optim
 
 from federec.cohort.draw import Devices, draw
@@ -77,7 +76,7 @@ def test_a_device_sends_and_receives_its_own_rows_mix_and_score_net(random_split
 
 @pytest.mark.parametrize("settings", [{"dim": 3}, {"rank": 0}, {"hidden": 0}, {"memory": 0}, {"server_lr": -1.0}])
 def test_senseless_settings_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         MetaMF(**settings)
 
 

@@ -25,7 +25,7 @@ def test_scores_count_the_draws(random_split, close):
             counts.update((user, item) for item in negatives)
     scores = score_global(method, state, users, torch.arange(25).expand(7, -1))
     assert scores.tolist() == [[-counts[user, item] for item in range(25)] for user in range(7)]
-    held_out = torch.from_numpy(split.test).long()
+    held_out = torch.from_numpy(split.test.items).long()
     if close:
         assert scores[users, held_out].tolist() == [0] * 7
     else:

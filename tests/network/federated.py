@@ -14,6 +14,7 @@ from federec.network.keys import Key
 from federec.network.server import serve
 from federec.network.settings import EVENTS, FederationSettings, prepare
 from federec.runs.config import RunConfig
+from federec.runs.folder import RunFolder
 from federec.stages.registry import parse
 
 
@@ -66,4 +67,4 @@ def federated(
     how = {"expected": nodes, "deadline": 5.0, "patience": 5.0, "grace": 0.2, "counted": 1} | how
     prepare(run, config, FederationSettings.checked(**how), Catalogue.of(data))
     share_out(run, data, nodes)
-    return Federated(config, run, data)
+    return Federated(RunFolder(run).config(), run, data)

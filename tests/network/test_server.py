@@ -59,9 +59,9 @@ def test_the_earliest_of_equal_rounds_counts_whatever_the_last_bits_say(federati
 
     def nearly_equal(content):
         old = Reply.parse(content)
-        users = old.sums["valid sampled hr@10"][1]
+        users = old.sums["valid sampled ndcg@10"][1]
         return replace(
-            old, sums=old.sums | {"valid sampled hr@10": (0.5 * users * (1 + old.round * 1e-15), users)}
+            old, sums=old.sums | {"valid sampled ndcg@10": (0.5 * users * (1 + old.round * 1e-15), users)}
         ).pack()
 
     def faults(node, kind, round_):
@@ -69,7 +69,8 @@ def test_the_earliest_of_equal_rounds_counts_whatever_the_last_bits_say(federati
 
     federated = federation(random_split().data, settings=small("pfedrec"), faults=faults)
     assert federated.serve()["best_round"] == 1
-    values = [json.loads(line)["valid"]["hr@10"] for line in (federated.run / "rounds.jsonl").read_text().splitlines()]
+    lines = (federated.run / "rounds.jsonl").read_text().splitlines()
+    values = [json.loads(line)["valid"]["ndcg@10"] for line in lines]
     assert values == sorted(values) and len(set(values)) == 3
 
 

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 from federec.cohort.draw import Devices, draw
@@ -109,7 +108,7 @@ def test_a_private_item_table_is_in_the_private_group(random_split):
 
 
 def test_bad_radii_and_a_method_that_has_them_already_are_refused():
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         plug(FedMF, SAM)(rho_shared=-0.1)
     with pytest.raises(UserError, match="rho_private=-1"):
         build("fedmf", ["sam"], {"rho_private": -1})

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from federec.reporting.tables import channel_text, compare_table, items_table, run_table, summary_table
+from federec.reporting.tables import channel_text, compare_table, items_rows, items_table, run_table, summary_table
 from federec.runs.recommendation import Recommendation
 
 
@@ -45,25 +45,25 @@ def rows(capsys):
 def test_seeds_are_averaged(rows):
     _, body = rows(result(seed=0, value=0.5), result(seed=1, value=0.6), result(seed=2, value=0.7))
     assert body == [
-        ["tastes", "pfedrec", "3", "0.6000", "0.3000", "0.6000", "0.3000", "0.25", "1.5"],
-        ["±.1000", "±.0500", "±.1000", "±.0500"],
+        ["tastes", "pfedrec", "3", "0.3000", "0.6000", "0.3000", "0.6000", "0.25", "1.5"],
+        ["±.0500", "±.1000", "±.0500", "±.1000"],
     ]
 
 
 def test_a_seed_that_comes_twice_counts_once(rows):
     _, body = rows(result(seed=0), result(seed=0))
-    assert body == [["tastes", "pfedrec", "1", "0.5000", "0.2500", "0.5000", "0.2500", "0.25", "1.5"]]
+    assert body == [["tastes", "pfedrec", "1", "0.2500", "0.5000", "0.2500", "0.5000", "0.25", "1.5"]]
 
 
 def test_protocols_have_columns_of_their_own(rows):
     header, body = rows(result(value=0.2), result(value=0.8, protocol="paper"), result("ials", value=0.4, up=None))
     assert [line.split() for line in header] == [
         ["clean"] * 4 + ["paper"] * 4,
-        ["clean", *["sampled"] * 2, *["full"] * 2, "paper", *["sampled"] * 2, *["full"] * 2, "s", "a", "kB"],
-        ["data", "method", *["seeds", *["hr@10", "ndcg@10"] * 2] * 2, "round", "up"],
+        ["clean", *["full"] * 2, *["sampled"] * 2, "paper", *["full"] * 2, *["sampled"] * 2, "s", "a", "kB"],
+        ["data", "method", *["seeds", *["ndcg@10", "hr@10"] * 2] * 2, "round", "up"],
     ]
-    assert body[0][2:12] == ["1", *["0.2000", "0.1000"] * 2, "1", *["0.8000", "0.4000"] * 2]
-    assert body[1] == ["tastes", "ials", "1", "0.4000", "0.2000", "0.4000", "0.2000", "0.25"]
+    assert body[0][2:12] == ["1", *["0.1000", "0.2000"] * 2, "1", *["0.4000", "0.8000"] * 2]
+    assert body[1] == ["tastes", "ials", "1", "0.2000", "0.4000", "0.2000", "0.4000", "0.25"]
     assert max(map(len, header)) <= 120
 
 
@@ -90,16 +90,33 @@ def test_different_data_is_never_averaged(rows, other):
     _, body = rows(result(seed=0), result(seed=1, **other))
     assert [row[-7] for row in body] == ["1", "1"]
     if "sha" in other:
-        assert [row[1] for row in body] == ["aaaaaaaa", "bbbbbbbb"]
+        assert [row[1] for row in body] == ["sha256=aaaaaaaa", "sha256=bbbbbbbb"]
 
 
 def test_names_are_shown_as_they_are(capsys):
     run_table(result(data="[b]:smile:.csv"))
-    items_table([Recommendation("[/i]", 1.0, "Heat [1995]")], titles=True)
+    items_table(items_rows([Recommendation("[/i]", 1.0, "Heat [1995]")]))
     summary_table({"some_name": "[x]", "nothing": None, "many": 12345, "parts": {"a": [1, 2]}})
     said = capsys.readouterr().out
     for words in ("[b]:smile:.csv", "[/i]", "Heat [1995]", "[x]", "none", "12,345", "a 1 .. 2"):
         assert words in said
+
+
+def test_the_ranking_of_all_items_comes_first_and_what_is_sampled_says_so(capsys):
+    one = result(value=0.5)
+    one["test"] = {"full": {"ndcg@10": 0.1}, "sampled": {"ndcg@10": 0.9}, "full_cold_users": {"ndcg@10": 0.2}}
+    one["data"]["split"] = "last item by time"
+    run_table(one)
+    said = capsys.readouterr().out
+    rows = [line.split("  ")[0].strip() + " " + line.split()[-3] for line in said.splitlines() if "0." in line][:3]
+    assert rows == ["test, against all items 0.1000", " 0.2000", "test, sampled: against 99 items 0.9000"]
+    assert "held out: last item by time\n" in said
+
+
+def test_titles_have_a_column_only_where_there_are_any(capsys):
+    for title in ("Heat", ""):
+        items_table(items_rows([Recommendation(7, 1.0, title)]))
+        assert ("title" in capsys.readouterr().out) == bool(title)
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -7,7 +7,7 @@ import pytest
 from federec.errors import UserError
 from federec.reproduction.cells import Cell, Row, estimate, run_cells, unfinished
 from federec.reproduction.grids import Grid
-from federec.reproduction.pages import Finished, published, write_page
+from federec.reproduction.pages import Finished, _claims, published, write_page
 
 ROWS = (Row("fedmf", "fedmf", settings={"dim": 4}), Row("popularity", "popularity", federated=False))
 
@@ -88,8 +88,18 @@ def test_a_published_figure_that_was_missed_is_named(small, tmp_path, monkeypatc
 
 def test_only_runs_of_the_same_seed_are_paired():
     ranks = np.random.default_rng(1).integers(0, 40, (3, 300))
-    some = Finished([{"seed": seed} for seed in (0, 1, 2)], ranks)
-    late = Finished([{"seed": 2}], ranks[2:])
-    difference, seeds = some.against(late, "hr@10")
+    some = Finished([{"seed": seed} for seed in (0, 1, 2)], [{"full": each} for each in ranks])
+    late = Finished([{"seed": 2}], [{"full": ranks[2]}])
+    difference, seeds = some.against(late, "full", "hr@10")
     assert seeds == 1 and difference == (0, 0, 0)  # the same runs; seed 0 against seed 2 would differ
-    assert some.against(Finished([{"seed": 7}], ranks[:1]), "hr@10") is None
+    assert some.against(Finished([{"seed": 7}], [{"full": ranks[0]}]), "full", "hr@10") is None
+
+
+def test_a_claim_is_judged_by_full_ranking(small):
+    """Where rankings disagree, the one against all items counts."""
+    grid, cells, _ = small
+    first, last = np.zeros(300, np.int64), np.full(300, 90)
+    better = Finished([{"seed": 0}], [{"full": first, "sampled": last}])
+    worse = Finished([{"seed": 0}], [{"full": last, "sampled": first}])
+    found = {("fedmf", cells[0].data, "clean"): better, ("popularity", cells[0].data, "clean"): worse}
+    assert "| fedmf against popularity | better | +100.00" in _claims(grid, cells[0].data, found)

@@ -25,14 +25,17 @@ def test_the_summary_names_the_best_and_answers_from_finished_runs(tmp_path, mon
     page = write_summary(2, tmp_path / "runs", tmp_path / "out").read_text()
     assert "| fedease " in page and "| popularity " in page  # the best of each kind
     assert "fedease against popularity" in page and "¹" in page
-    assert "| fedals against popularity |  | 0, 0 of 0 |" in page and page.endswith("Not run yet.\n")
+    assert "| fedals against popularity | 0, 0 of 0 |  |" in page and page.endswith("Not run yet.\n")
 
 
 def test_only_a_clear_difference_is_bold():
     ranks, seeds = np.random.default_rng(1).integers(0, 40, (2, 400)), [{"seed": 0}, {"seed": 1}]
-    base, better = Finished(seeds, ranks), Finished(seeds, np.maximum(ranks - 6, 0))
-    answers = [summary._answer(group.against(base, "hr@10")) for group in (better, base)]
+    base, better = (
+        Finished(seeds, [{"full": each, "sampled": each} for each in some])
+        for some in (ranks, np.maximum(ranks - 6, 0))
+    )
+    answers = [summary._answer(*[group.against(base, "full", "hr@10")] * 2) for group in (better, base)]
     assert answers[0].startswith("**+") and not answers[1].startswith("**")
     found = {("x", "set", "clean"): better, ("y", "set", "clean"): base}
     page = summary._answers((("x", "y"), ("y", "x"), ("x", "x")), ["set"], found)
-    assert [line.split("|")[-2].strip() for line in page.splitlines()[2:]] == ["1, 0 of 1", "0, 1 of 1", "0, 0 of 1"]
+    assert [line.split("|")[2].strip() for line in page.splitlines()[2:]] == ["1, 0 of 1", "0, 1 of 1", "0, 0 of 1"]

@@ -1,8 +1,13 @@
 """The search for settings: how many trials, what is searched, and what counts as the same search."""
 
+import re
+import sys
+
 import pytest
 
+import federec as fr
 from federec.errors import UserError
+from federec.reproduction.tune import search as search_settings
 from federec.reproduction.tune import tune
 from federec.runs.config import RunConfig
 
@@ -17,7 +22,8 @@ def search(random_split, tmp_path):
     def call(trials, over=(), method="fedmf", rounds=1):
         said = []
         config = RunConfig.checked(method=method, rounds=rounds)
-        return tune(config, data, over, trials, tmp_path / "trials.db", said.append), said
+        found = search_settings(config, data, over, trials, tmp_path / "trials.db", said.append)
+        return found.best, said
 
     return call
 
@@ -47,3 +53,44 @@ def test_what_cannot_be_searched_is_refused(search):
         search(1, over=["dim"])
     with pytest.raises(UserError, match="'popularity' has no setting to search"):
         search(1, method="popularity")
+
+
+@pytest.mark.thorough
+def test_a_search_in_python_gives_a_method_to_train(random_split):
+    data, said = random_split(users=8, items=30, least=4, most=9).data, []
+    asked = {"dim": [2, 4], "lr": (0.01, 1.0), "batch": (2, 8)}
+    found = tune(fr.FedMF(dim=4) | fr.SAM, data, over=asked, trials=3, rounds=1, say=said.append)
+    frame, metric = found.trials, f"valid {found.metric}"
+    assert found.metric == "full.ndcg@10" and len(frame) == len(said) == 3
+    assert found.value == max(frame[metric])
+    assert (frame["dim"][0], frame["lr"][0]) == (4, 0.1)  # the method's own settings; its batch is out of range
+    assert all(2 <= batch <= 8 and isinstance(int(batch), int) for batch in frame["batch"])
+    best = max(range(3), key=lambda row: frame[metric][row])
+    assert found.best == {key: frame[key][best] for key in asked}
+    assert found.method == fr.FedMF(**found.best) | fr.SAM
+    chosen = tune("fedmf", data, over=["lr"], trials=1, rounds=1, select="sampled.hr@5")
+    assert (chosen.metric, chosen.best) == ("sampled.hr@5", {"lr": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"over": {"dmi": [1]}}, "'fedmf' has no setting 'dmi' - did you mean 'dim'"),
+        ({"over": {"dim": (8, 4)}}, "neither a range"),
+        ({"over": {"dim": []}}, "neither a range"),
+        ({"select": "ndcg"}, "unknown metric 'ndcg'"),
+        ({"trials": 0}, "trials=0"),
+        ({"rounds": 0}, "rounds=0"),
+        ({"protocol": "clear"}, "did you mean 'clean'"),
+    ],
+)
+def test_a_senseless_search_is_refused_in_one_line(random_split, values, words):
+    with pytest.raises(UserError, match=re.escape(words)) as refused:
+        tune("fedmf", random_split().data, **{"rounds": 1, "trials": 1} | values)
+    assert "\n" not in str(refused.value)
+
+
+def test_without_optuna_the_remedy_is_named(random_split, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match=r"needs the package optuna; install it with: pip install 'federec\[results\]'"):
+        tune("fedmf", random_split().data, trials=1)

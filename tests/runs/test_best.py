@@ -41,3 +41,10 @@ def test_no_value_never_wins(nothing):
     assert chosen(0.0, nothing).round == 1
     assert chosen(nothing, nothing, 0.0, nothing) == Best(3, 0.0, 2)
     assert chosen(nothing, nothing) == Best(2, None, 1)  # no device tells metrics: the newest counts
+
+
+def test_patience_counts_the_rounds_since_the_best():
+    best = Best(4, 0.5, 4)
+    assert not best.stale(8, 5) and best.stale(9, 5)
+    assert not best.stale(1000, None)
+    assert not Best(4, None, 4).stale(1000, 5)  # without values there is nothing to wait for

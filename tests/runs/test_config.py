@@ -26,7 +26,7 @@ def test_text_and_read_bring_the_same_configuration(tmp_path, name):
 def test_a_method_at_work_on_loaded_data(random_split):
     data = random_split().data
     config = RunConfig.of(PFedRec(dim=4), data, seed=3)
-    assert (config.method, config.settings["dim"], config.data, config.seed) == ("pfedrec", 4, data.name, 3)
+    assert (config.method, config.settings["dim"], config.data, config.seed) == ("pfedrec", 4, "<small>", 3)
     origin = {"data": "/somewhere/x.csv", "columns": {"user": "a"}, "min_interactions": 5, "k_core": None}
     data = Interactions("x.csv", data.users, data.items, data.user_ids, data.item_ids, origin=origin)
     assert RunConfig.of(PFedRec(), data).model_dump().items() >= origin.items()

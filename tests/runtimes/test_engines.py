@@ -1,5 +1,8 @@
 """Both engines do the same through one interface: play, rank with rows of their own and of others, score."""
 
+import logging
+import time
+
 import pytest
 import torch
 
@@ -7,6 +10,7 @@ from federec.cohort.draw import Devices
 from federec.evaluation.evaluator import Evaluator
 from federec.federation.channel import Link
 from federec.federation.state import State
+from federec.runtimes import engines
 from federec.runtimes.engines import Fused, Stacked
 
 USERS = 40
@@ -17,6 +21,7 @@ class Recorder:
 
     def __init__(self, items):
         self.items, self.scores = items, {}
+        self.whole = torch.ones(USERS, dtype=torch.bool)
 
     def add(self, users, score):
         for user, scores in zip(users.tolist(), score(self.items.expand(len(users), -1)), strict=True):
@@ -81,3 +86,15 @@ def test_a_device_that_is_not_evaluated_learns_but_scores_nothing(make):
     assert ranking.scores.keys() == set(evaluated.nonzero().flatten().tolist())
     moved = [(value != before.private[name]).flatten(1).any(1) for name, value in state.private.items()]
     assert torch.stack(moved).any(0).all()
+
+
+@pytest.mark.parametrize(("loaded", "said"), [(0.01, ["compiling kernels, once (about 10 s)"]), (60.0, [])])
+def test_compiling_is_logged_where_loading_would_be_over(monkeypatch, caplog, loaded, said):
+    monkeypatch.setattr(engines, "_LOADED", loaded)
+    monkeypatch.setattr(engines, "warm_up", lambda *_: time.sleep(0.1))
+    devices = type("Devices", (), {"ptr": torch.zeros(1), "n_items": 1})()
+    engine = Fused(None, devices, 0, None, torch.zeros(1))
+    with caplog.at_level(logging.INFO, "federec"):
+        assert engine.warm_up(None) >= 0.1
+        assert engine.warm_up(None) == 0.0
+    assert caplog.messages == said

@@ -17,7 +17,7 @@ from federec.runs.folder import RunFolder
 
 KEYS = {
     *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),
-    *("engine", "seconds", "peak_rss_mb", "communication", "config", "versions"),
+    *("selection", "engine", "seconds", "peak_rss_mb", "communication", "config", "versions"),
 }
 
 # method, settings, rounds, participation: rows tuned in the round, sparse rounds, central, row stores
@@ -108,11 +108,43 @@ def test_getting_kernels_ready_is_told_apart(data):
 def test_the_best_round_is_the_first_of_the_best_on_validation(tmp_path, data):
     for name in RUNS:
         run = start(name, data, None)
-        values = [line["valid"]["hr@10"] for line in run.history]
+        values = [line["valid_full"]["ndcg@10"] for line in run.history]
         assert run.result["best_round"] == [value > max(values) - 1e-4 for value in values].index(True) + 1
         best = run.history[run.result["best_round"] - 1]
         assert run.valid["sampled"] == pytest.approx(best["valid"])
         assert run.test["sampled"] == pytest.approx(best["test"])
+
+
+def test_a_run_is_selected_by_the_metric_it_names(data):
+    run = fr.train(method_of("fedmf"), data, rounds=4, seed=3, engine="torch", select="sampled.mrr@20")
+    values = [line["valid"]["mrr@20"] for line in run.history]
+    assert run.result["selection"] == {"metric": "sampled.mrr@20", "value": pytest.approx(max(values))}
+    assert not any("valid_full" in line for line in run.history)  # nobody needs it
+
+
+def test_a_patient_run_ends_early_and_where_a_resumed_one_does(tmp_path, data):
+    """The best round of a run that moves at first, and then not at all."""
+    given = {"rounds": 40, "seed": 3, "engine": "torch", "select": "sampled.hr@10", "patience": 3}
+    run = fr.train(method_of("fedmf"), data, **given, out=tmp_path / "whole")
+    assert len(run.history) == run.result["best_round"] + 3 < 40
+
+    def stop(line, rounds):
+        if line["round"] == len(run.history) - 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fr.train(method_of("fedmf"), data, **given, out=tmp_path / "part", on_round=stop)
+    assert len(fr.resume(tmp_path / "part", data).history) == len(run.history)
+    (tmp_path / "whole" / "result.json").unlink()  # stopped after the last round, before the result
+    assert len(fr.resume(tmp_path / "whole", data).history) == len(run.history)
+
+
+def test_a_run_of_an_older_version_goes_on_choosing_as_it_began(tmp_path, data):
+    start("fedmf", data, tmp_path / "run")
+    config = tmp_path / "run" / "config.yaml"
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("select:")]
+    config.write_text("\n".join(lines))
+    assert RunFolder(tmp_path / "run").config().select == "sampled.hr@10"
 
 
 def test_a_folder_without_a_value_of_its_best_round_goes_on(tmp_path, data):

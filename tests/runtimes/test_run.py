@@ -70,7 +70,7 @@ def test_only_the_data_of_the_run_will_do(tmp_path, data):
         assert fingerprint(other) != fingerprint(data)
         with pytest.raises(fr.UserError, match="has changed since"):
             fr.Run.load(tmp_path / "run", data=other)
-    with pytest.raises(fr.UserError, match="no data set and no file is called 'small'"):
+    with pytest.raises(fr.UserError, match="the data, 'small', was in memory"):
         fr.Run.load(tmp_path / "run")
 
 
@@ -93,3 +93,11 @@ def test_the_example_of_the_package():
     run = fr.train(fr.PFedRec(dim=8), data, rounds=1, protocol="clean", seed=0)
     assert 0 < run.test["sampled"]["hr@10"] < 1
     assert len(run.recommend(user=42, k=10)) == 10
+
+
+def test_a_run_shows_itself(data):
+    run = fr.train(fr.FedMF(dim=4), replace(data, name="<b>"), rounds=3)
+    figures = f"full ndcg@10 {run.test['full']['ndcg@10']:.4f}, sampled hr@10 {run.test['sampled']['hr@10']:.4f}"
+    assert repr(run) == f"Run(fedmf on <b>, clean, seed 0, round {run.result['best_round']} of 3: {figures})"
+    html = run._repr_html_()
+    assert "fedmf on &lt;b&gt;" in html and f"{run.test['full']['ndcg@10']:.4f}" in html and "<svg" in html

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from federec.checks import runs
 from federec.checks.comparing import Broken, random_split, uneven_split
 from federec.checks.engines import engines_agree
@@ -29,7 +27,7 @@ from federec.checks.rounds import (
     started,
 )
 from federec.cohort.draw import Devices
-from federec.errors import UserError, first_fault
+from federec.errors import UserError
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod
 from federec.methods.pooled import PooledMethod
@@ -78,8 +76,8 @@ def suite(thing: str | type[Settings]) -> list[Check]:
             return [Check("it is complete", partial(_incomplete, missing))]
         try:
             return _method_checks(class_(), class_())
-        except ValidationError as error:
-            return [Check("every setting has a default", partial(_incomplete, ": ".join(first_fault(error))))]
+        except UserError as error:
+            return [Check("every setting has a default", partial(_incomplete, str(error)))]
     if not issubclass(class_, Plugin):
         raise UserError(f"'{class_.__name__}' is no {EITHER.word}; derive the class from {EITHER.derive}")
     checks, refusals = [], []
@@ -151,7 +149,7 @@ def _in_batches(method: DeviceMethod) -> DeviceMethod:
     """With batches so small that devices take several steps, and different numbers of them."""
     try:
         return type(method).model_validate(method.model_dump() | {"batch": 8})
-    except ValidationError:  # it wants another size
+    except UserError:  # it wants another size
         return method
 
 

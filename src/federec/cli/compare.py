@@ -5,22 +5,64 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
-from typer import Argument
+from typer import Argument, Option
+
+from federec.errors import UserError
 
 
 def compare(
     runs: list[Path] = Argument(..., readable=False, help="Run folders."),
+    intervals: bool = Option(
+        False, "--intervals", help="Differences to the baseline, with paired 95 % intervals over users and seeds."
+    ),
+    baseline: Path | None = Option(
+        None, readable=False, help="The run to compare the others with. [default: the first one]"
+    ),
+    metric: str = Option("full.ndcg@10", help="The metric of the differences, such as sampled.hr@10."),
+    csv: bool = Option(False, "--csv", help="Print CSV, with intervals."),
+    latex: bool = Option(False, "--latex", help="Print a LaTeX table, with intervals."),
+    as_json: bool = Option(False, "--json", help="Print JSON, with intervals."),
 ) -> None:
-    """One table of runs: seeds are averaged, protocols never share a column."""
-    from federec.errors import UserError
-    from federec.reporting.tables import compare_table
+    """One table of runs: seeds are averaged, protocols kept apart.
+
+    Folders that hold no finished run are left out.
+    """
+    if sum((csv, latex, as_json)) > 1:
+        raise UserError("choose one of --csv, --latex and --json")
+    folders = _finished([path for path in runs if path.is_dir() or not path.exists()])  # a file in runs/* is no run
+    if not (intervals or csv or latex or as_json):
+        from federec.reporting.tables import compare_table
+        from federec.runs.folder import RunFolder
+
+        compare_table([RunFolder(path).result() for path in folders])
+        return
+    from federec.reproduction.compare import compare as compared
+
+    comparison = compared(folders, baseline=baseline, metric=metric)
+    if csv:
+        typer.echo(comparison.csv(), nl=False)
+    elif latex:
+        typer.echo(comparison.latex(), nl=False)
+    elif as_json:
+        typer.echo(comparison.json())
+    else:
+        typer.echo(str(comparison))
+
+
+def _finished(paths: list[Path]) -> list[Path]:
+    """The folders of finished runs; says which others were left out."""
     from federec.runs.folder import RunFolder
 
-    folders = [RunFolder(path) for path in runs if path.is_dir() or not path.exists()]  # a file in runs/* is no run
-    unfinished = [folder for folder in folders if folder.started and not folder.finished]
-    for folder in unfinished:
-        typer.echo(f"left out: {folder.path} is not finished; federec train --resume {folder.path}", err=True)
-    results = [folder.result() for folder in folders if folder not in unfinished]
-    if not results:
+    finished, no_runs = [], 0
+    for folder in map(RunFolder, paths):
+        if folder.finished or not folder.path.exists():  # a path that is not there is refused when it is read
+            finished.append(folder.path)
+        elif folder.started:
+            typer.echo(f"left out: {folder.path} is not finished; federec train --resume {folder.path}", err=True)
+        else:
+            no_runs += 1
+    if no_runs:
+        typer.echo(f"left out: {no_runs} {'folder that is' if no_runs == 1 else 'folders that are'} no run", err=True)
+    if not finished:
         raise UserError("there is no finished run among these; name run folders that `federec train` wrote")
-    compare_table(results)
+    return finished

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 from typer import Argument, Option
+
+from federec.cli.options import (
+    COLUMNS,
+    K_CORE,
+    MIN_INTERACTIONS,
+    MIN_RATING,
+    REPEATS,
+    TEST_FILE,
+    TITLES,
+    VALID_FILE,
+    data_values,
+)
+from federec.cli.output import JSON, show
 
 app = typer.Typer(help="Data sets: list, get, describe, generate.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_() -> None:
+def list_(as_json: bool = JSON) -> None:
     """List the named sets and where they are on this machine."""
     from federec.data.sets import status
-    from federec.reporting.tables import sets_table
+    from federec.reporting.tables import set_row, sets_table
 
-    sets_table(status())
+    show([set_row(known, path) for known, path in status()], as_json, sets_table)
 
 
 @app.command()
@@ -30,20 +44,31 @@ def get(name: str = Argument(..., help="Name of the set.")) -> None:
 @app.command()
 def describe(
     data: str = Argument(..., help="A named set, a file of interactions, or a generated folder."),
-    columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid."),
-    min_interactions: int | None = Option(None, min=0, help="Leave out users with fewer rows than this."),
-    k_core: int | None = Option(
-        None, min=0, help="Leave out users with fewer items, and items with fewer users, than this."
-    ),
+    columns: str | None = COLUMNS,
+    min_interactions: int | None = MIN_INTERACTIONS,
+    k_core: int | None = K_CORE,
+    min_rating: float | None = MIN_RATING,
+    repeats: str | None = REPEATS,
+    titles: Path | None = TITLES,
+    valid_file: Path | None = VALID_FILE,
+    test_file: Path | None = TEST_FILE,
+    as_json: bool = JSON,
 ) -> None:
     """Show what a set or a file contains, as federec reads it."""
-    from federec.data.columns import parse_columns
-    from federec.data.describe import describe as description
+    from federec.data import describe as describing
     from federec.data.sets import load
     from federec.reporting.tables import summary_table
 
-    loaded = load(data, parse_columns(columns) if columns else None, min_interactions, k_core)
-    summary_table(description(loaded))
+    values = data_values(data, columns, min_interactions, k_core, min_rating, repeats, titles, valid_file, test_file)
+    loaded = load(values.pop("data"), **values)
+
+    def table(described: dict[str, Any]) -> None:
+        roles = ", ".join(f"{role}={column}" for role, column in loaded.columns.items())
+        summary_table(described | {"columns": roles or None, "unused_columns": ", ".join(loaded.unused) or None})
+        for remark in describing.remarks(loaded):
+            typer.echo(remark)
+
+    show(describing.describe(loaded), as_json, table)
 
 
 @app.command()

@@ -7,21 +7,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer import Argument, Option
 
+from federec.cli import options
+from federec.cli.output import JSON, show
 from federec.errors import UserError
 
 if TYPE_CHECKING:
+    from federec.data.interactions import Interactions
     from federec.network.device_folder import DeviceFolder
     from federec.network.keys import Key
 
     Make = Callable[[Path, Key], DeviceFolder]
 
 app = typer.Typer(
-    help="A device: keep interactions in an encrypted folder, recommend offline, decide what leaves, forget.",
+    help="A user's own device: record, recommend, decide, forget.",
     no_args_is_help=True,
 )
 
@@ -42,8 +45,19 @@ USER = Option(None, "--user", help="Whose; needed where the folder hosts several
 def init(
     catalogue: Path | None = Option(None, readable=False, help="The server's list of items, a JSON file."),
     user: list[str] | None = Option(None, "--user", help="A user of the device; may be repeated. [default: me]"),
-    data: str | None = Option(None, help="For trying out: host users of a named set or file instead."),
-    users: str | None = Option(None, help="Which of the set's users, by number: 0-187 or 3,8,20-29. [default: all]"),
+    data: str | None = Option(
+        None,
+        autocompletion=options.SET_NAMES,
+        help="For trying out: host users of a named set or file instead.",
+    ),
+    users: str | None = Option(
+        None, help="Which of the set's users, by their ids: 42 or 3,8,20-29 or anna,bert. [default: all]"
+    ),
+    columns: str | None = options.COLUMNS,
+    min_interactions: int | None = options.MIN_INTERACTIONS,
+    k_core: int | None = options.K_CORE,
+    min_rating: float | None = options.MIN_RATING,
+    titles: Path | None = options.TITLES,
     folder: Path = FOLDER,
     key: Path | None = Option(None, "--key", readable=False, help="Key file to use; made if it is not there."),
     passphrase: bool = Option(False, "--passphrase", help="Lock with a passphrase instead of a key file."),
@@ -60,10 +74,13 @@ def init(
         raise UserError("say what items there are: either --catalogue FILE or, for trying out, --data NAME")
     if (user and data) or (users and not data):
         raise UserError("--user goes with --catalogue, --users with --data")
+    reading = options.data_values(data, columns, min_interactions, k_core, min_rating, None, titles, None, None)
+    if reading and not data:
+        raise UserError("how data is read goes with --data")
     if sum((key is not None, passphrase, keyring)) > 1:
         raise UserError("choose one of --key, --passphrase and --keyring")
     check_free(folder)
-    make = _from_catalogue(catalogue, user or ["me"]) if catalogue is not None else _from_data(str(data), users)
+    make = _from_catalogue(catalogue, user or ["me"]) if catalogue is not None else _from_data(reading, users)
     own, new = _make_key(key, passphrase, keyring)
     try:
         device = make(folder, own)
@@ -91,7 +108,7 @@ def add(
 
 
 @app.command()
-def status(folder: Path = FOLDER, key: Path | None = KEY) -> None:
+def status(folder: Path = FOLDER, key: Path | None = KEY, as_json: bool = JSON) -> None:
     """What the folder holds, in numbers."""
     from datetime import datetime
 
@@ -112,7 +129,7 @@ def status(folder: Path = FOLDER, key: Path | None = KEY) -> None:
             when = datetime.fromtimestamp(head.time).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
             method = "+".join([head.config["method"], *head.config["plugins"]])
             summary |= {"learned": f"{method}, round {head.round} of run '{head.run}', {when}"}
-    summary_table(summary)
+    show(summary, as_json, summary_table)
 
 
 @app.command()
@@ -121,19 +138,20 @@ def recommend(
     user: str | None = USER,
     folder: Path = FOLDER,
     key: Path | None = KEY,
+    as_json: bool = JSON,
 ) -> None:
-    """The k best items that a user does not have, worked out on this device without any network.
+    """The k best items that a user does not have, offline.
 
     Ranked are the items whose shared rows have reached the device in some round.
     """
     from federec.network import recommend as offline
-    from federec.reporting.tables import items_table
+    from federec.reporting.tables import items_rows, items_table
 
     with _opened(folder, key) as device:
         items = offline.recommend(device, device.user(user), k)
         if not items:
             raise UserError("there is nothing left to recommend: every item is known, or the model diverged")
-        items_table(items, bool(device.catalogue.titles))
+        show(items_rows(items), as_json, items_table)
 
 
 @app.command()
@@ -142,7 +160,10 @@ def request(
     folder: Path = FOLDER,
     key: Path | None = KEY,
 ) -> None:
-    """Print what the federation's operator needs to admit this device: its public key, and a proof that it has it."""
+    """Print what an operator needs to admit this device.
+
+    It is the device's public key, and a proof that the device has the private one.
+    """
     with _opened(folder, key) as device:
         if new_key:
             device.renew()
@@ -156,7 +177,7 @@ def admit(
     folder: Path = FOLDER,
     key: Path | None = KEY,
 ) -> None:
-    """Keep the certificate with which this device is admitted to a federation."""
+    """Keep the certificate that admits this device."""
     from federec.files import read_bytes
 
     with _opened(folder, key) as device:
@@ -292,12 +313,13 @@ def _from_catalogue(path: Path, users: list[str]) -> Make:
     return partial(DeviceFolder.create, catalogue=Catalogue.read(path), users=users)
 
 
-def _from_data(name: str, users: str | None) -> Make:
-    from federec.data.sets import load
+def _from_data(reading: dict[str, Any], users: str | None) -> Make:
     from federec.network.device_folder import DeviceFolder
+    from federec.runs.config import RunConfig
 
-    data = load(name)
-    return partial(DeviceFolder.share, data=data, codes=_numbers(users or f"0-{data.n_users - 1}", data.n_users))
+    data = RunConfig.checked(**reading).load()
+    codes = range(data.n_users) if users is None else [data.user_code(label) for label in _labels(users, data)]
+    return partial(DeviceFolder.share, data=data, codes=codes)
 
 
 def _make_key(file: Path | None, passphrase: bool, keyring: bool) -> tuple[Key, bool]:
@@ -333,14 +355,20 @@ def _named(device: DeviceFolder, item: str) -> str:
     return f"'{item}' ({title})" if title else f"'{item}'"
 
 
-def _numbers(text: str, most: int) -> list[int]:
-    """0-187 or 3,8,20-29."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UserError(f"--users {text}: write numbers and ranges, such as 0-187 or 3,8,20-29")
-        numbers += range(int(first), int(last or first) + 1)
-    if not numbers or max(numbers) >= most:
-        raise UserError(f"--users {text}: the set has users 0 to {most - 1}")
-    return numbers
+def _labels(text: str, data: Interactions) -> list[str]:
+    """The users that a text names: 3,8,20-29 or anna,bert. A range has the ids of the data that lie in it; an id that
+    looks like a range is an id."""
+    known = {str(label): label for label in data.user_ids}
+    labels = []
+    for part in (part.strip() for part in text.split(",")):
+        ends = part.split("-")
+        if part in known or len(ends) != 2 or not all(end.isdecimal() for end in ends):
+            labels.append(part)
+            continue
+        first, last = map(int, ends)
+        found = [label for label in known if label.isdecimal() and first <= int(label) <= last]
+        if not found:
+            few = ", ".join(list(known)[:5])
+            raise UserError(f"--users {part}: no user of this data set has such an id; its users are like {few}")
+        labels += found
+    return labels

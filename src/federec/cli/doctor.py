@@ -9,15 +9,17 @@ from pathlib import Path
 
 import typer
 
+from federec.cli.output import JSON, show
+
 _PACKAGES = ("torch", "numba", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "scipy", "typer")
 EXTRAS = {"cryptography": "flower", "flwr": "flower", "matplotlib": "results", "optuna": "results"}
 """Packages that only some commands need -> the extra that installs them."""
 
 
-def doctor() -> None:
+def doctor(as_json: bool = JSON) -> None:
     """Check this installation. The exit code is 1 if a required package is missing."""
     import federec
-    from federec.reporting.tables import check_table
+    from federec.reporting.tables import rows_table
 
     checks = [
         ("federec", f"{federec.__version__}, Python {platform.python_version()}, {platform.machine()}", ""),
@@ -26,7 +28,8 @@ def doctor() -> None:
         *_hardware(),
         *_data(),
     ]
-    check_table(checks)
+    rows = [{"name": name, "found": found, "to_mend": remedy} for name, found, remedy in checks]
+    show(rows, as_json, lambda rows: rows_table(rows, "", "found", "to mend"))
     if any(name in _PACKAGES and remedy for name, _, remedy in checks):
         raise typer.Exit(1)
 
@@ -61,5 +64,5 @@ def _data() -> list[tuple[str, str, str]]:
         elif path is not None:
             lines.append((f"data {known.name}", str(path), ""))
         else:
-            lines.append((f"data {known.name}", "not here", f"federec data get {known.name}"))
+            lines.append((f"data {known.name}", "not here", known.get))
     return lines

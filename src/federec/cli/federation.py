@@ -14,7 +14,9 @@ import click
 import typer
 from typer import Argument, Option
 
-from federec.cli.train import AGGREGATOR, free_folder, parse_settings
+from federec.cli import options
+from federec.cli.output import JSON
+from federec.cli.train import free_folder, parse_settings, show_run
 from federec.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from federec.runs.config import RunConfig
 
 app = typer.Typer(
-    help="A federation: devices and a server that learn together over a network, on Flower.",
+    help="Devices and a server that learn together over a network.",
     no_args_is_help=True,
 )
 
@@ -33,6 +35,7 @@ def private() -> None:
     os.umask(0o077)  # whatever these commands write, other users of the machine cannot read
 
 
+METHOD = Option("pfedrec", autocompletion=options.METHOD_NAMES, help="Name of a method; see `federec methods`.")
 COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 NETWORK = Option(
     None,
@@ -59,46 +62,54 @@ STAGE = Option(
 def up(
     context: typer.Context,
     devices: int = Option(5, min=1, help="How many devices share the users."),
-    data: str = Option("tastes", help="A named set or a file of interactions."),
-    method: str = Option("pfedrec", help="Name of a method; see `federec methods`."),
-    rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
+    data: str | None = options.DATA,
+    method: str = METHOD,
+    rounds: int | None = options.ROUNDS,
     seed: int = Option(0, help="Seed of all random numbers."),
-    out: Path | None = Option(None, readable=False, help="Folder of the run. [default: a new one under runs/]"),
-    protocol: str = Option("clean", help="How negatives are drawn: clean or paper."),
-    with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
-    set_: list[str] | None = Option(
-        None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
-    ),
+    out: Path | None = options.OUT,
+    protocol: str | None = options.PROTOCOL,
+    with_: list[str] | None = options.WITH,
+    set_: list[str] | None = options.SET,
     stage: list[str] | None = STAGE,
-    aggregator: str | None = AGGREGATOR,
+    aggregator: str | None = options.AGGREGATOR,
     network: list[str] | None = NETWORK,
+    columns: str | None = options.COLUMNS,
+    min_interactions: int | None = options.MIN_INTERACTIONS,
+    k_core: int | None = options.K_CORE,
+    min_rating: float | None = options.MIN_RATING,
+    titles: Path | None = options.TITLES,
     resume: Path | None = Option(None, readable=False, help="Continue the unfinished federation in this folder."),
     quiet: bool = Option(False, "--quiet", "-q", help="Print no progress; for logs."),
+    as_json: bool = JSON,
 ) -> None:
-    """A whole federation on this machine: server and nodes on loopback, with TLS and keys, stopped when it is over."""
+    """A whole federation on this machine, stopped when it is over.
+
+    Server and nodes run on loopback, with TLS and keys.
+    """
     from federec.network.catalogue import Catalogue
     from federec.network.device_folder import share_out
     from federec.network.settings import FederationSettings, prepare
-    from federec.reporting.tables import run_table
     from federec.runs.folder import RunFolder
     from federec.runtimes.flower.up import bring_up
 
     if resume is not None:
         given_too = {name for name in context.params if context.get_parameter_source(name) is COMMANDLINE}
-        if given_too - {"resume", "quiet"}:
+        if given_too - {"resume", "quiet", "as_json"}:
             raise UserError("--resume continues a federation as it was set up; leave out the other options")
         path = resume
         FederationSettings.read(path)
         if RunFolder(path).finished:
             raise UserError(f"{path}: holds a finished run already")
     else:
-        given = {"method": method, "data": data, "protocol": protocol, "rounds": rounds, "seed": seed}
+        reading = (columns, min_interactions, k_core, min_rating, None, titles)
+        given = {"method": method, "rounds": rounds, "seed": seed, **options.data_values(data, *reading, None, None)}
+        given |= {"protocol": protocol} if protocol else {}
         config = _config(given, with_, set_, stage, aggregator)
         settings = FederationSettings.checked(**{"expected": devices} | parse_settings(network or [], "--network"))
         path = out or free_folder(config)
         interactions = config.load()
         if devices > (users := interactions.n_users):
-            raise UserError(f"--devices {devices}: '{data}' has {users:,} users, and a device hosts one or more")
+            raise UserError(f"--devices {devices}: '{config.data}' has {users:,} users, and a device hosts one or more")
         if devices < 2 and stage != ["none"]:
             raise UserError("--devices 1: a device hides among others; make two or more, or let it show: --stage none")
         if settings.minimum is not None and devices < settings.minimum:
@@ -112,27 +123,27 @@ def up(
     except KeyboardInterrupt:
         typer.echo(f"\nstopped; continue with: federec federation up --resume {shlex.quote(str(path))}", err=True)
         raise typer.Exit(130) from None
-    run_table(RunFolder(path).result())
-    typer.echo(f"run    {path}\nreport {path / 'report.html'}")
+    show_run(RunFolder(path).result(), path, as_json)
 
 
 @app.command()
 def prepare(
     out: Path = Argument(..., readable=False, help="Folder of the run, on the server."),
     catalogue: Path = Option(..., readable=False, help="The items, a JSON file; an item's code is its position in it."),
-    method: str = Option("pfedrec", help="Name of a method; see `federec methods`."),
+    method: str = METHOD,
     name: str = Option("devices", help="What the data is called in results."),
-    rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
+    rounds: int | None = options.ROUNDS,
     seed: int = Option(0, help="Seed of all random numbers."),
-    with_: list[str] | None = Option(None, "--with", help="Put a plug-in on the method; may be repeated."),
-    set_: list[str] | None = Option(
-        None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
-    ),
+    with_: list[str] | None = options.WITH,
+    set_: list[str] | None = options.SET,
     stage: list[str] | None = STAGE,
-    aggregator: str | None = AGGREGATOR,
+    aggregator: str | None = options.AGGREGATOR,
     network: list[str] | None = NETWORK,
 ) -> None:
-    """Make the folder of a real federation's run; start or continue it with `federec federation serve`."""
+    """Make the folder of a real federation's run.
+
+    Start or continue it with `federec federation serve`.
+    """
     from federec.network.catalogue import Catalogue
     from federec.network.settings import FederationSettings
     from federec.network.settings import prepare as make
@@ -189,7 +200,10 @@ def add_items(
     run: Path = Argument(..., readable=False, help="Folder of a federation's run."),
     items: list[str] = Argument(..., help="Labels of new items."),
 ) -> None:
-    """Put new items at the end of the catalogue; devices hear of them with the next round."""
+    """Put new items at the end of the catalogue.
+
+    Devices hear of them with the next round.
+    """
     from federec.files import write_atomic
     from federec.network.catalogue import Catalogue
     from federec.network.settings import CATALOGUE, FederationSettings
@@ -208,7 +222,10 @@ def certificates(
     days: int = Option(365, min=1, help="How long the server's certificate holds."),
     root: Path | None = Option(None, readable=False, help="Folder of ca.crt and ca.key. [default: OUT]"),
 ) -> None:
-    """Make a root and a certificate of the server; with a root that is there, a new certificate of the server."""
+    """Make a root and a certificate of the server.
+
+    With a root that is there, it makes a new certificate of the server.
+    """
     from federec.files import make_folder, write_atomic
     from federec.network.certificates import ROOT, ROOT_KEY, SERVER, SERVER_KEY, Authority
 
@@ -264,7 +281,10 @@ def remove(
     run: Path = Argument(..., readable=False, help="Folder of a federation's run."),
     node: str = Argument(..., help="The device: the name of its certificate, or its number in events.jsonl."),
 ) -> None:
-    """Remove a device from a federation; its server refuses it from the next request on."""
+    """Remove a device from a federation.
+
+    The server refuses it from the next request on.
+    """
     from federec.errors import did_you_mean
     from federec.network.events import Events
     from federec.network.settings import FederationSettings

@@ -33,7 +33,7 @@ app = typer.Typer(
     name="federec",
     help="Recommenders trained where the data lives: on each user's own device.",
     no_args_is_help=True,
-    add_completion=False,
+    suggest_commands=not hasattr(click.exceptions, "NoSuchCommand"),  # from 8.4 on click suggests commands itself
     pretty_exceptions_enable=False,
 )
 app.command("train")(train.train)

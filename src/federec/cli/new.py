@@ -18,14 +18,20 @@ app = typer.Typer(help="Start a method or a plug-in of your own.", no_args_is_he
 
 @app.command("method")
 def method(name: str = Argument(..., help="What to call it, such as mine or my-method.")) -> None:
-    """Write NAME.py, a method that works, and test_NAME.py into the current directory."""
+    """Write NAME.py, a method that works, and test_NAME.py.
+
+    Both are written into the current directory.
+    """
     file, class_ = _write("method", "NewMethod", name)
     typer.echo(f"check it:  federec check {file}:{class_}\ntrain it:  federec train {file}:{class_} --rounds 20")
 
 
 @app.command("plugin")
 def plugin(name: str = Argument(..., help="What to call it, such as mine or my-plugin.")) -> None:
-    """Write NAME.py, a plug-in that works, and test_NAME.py into the current directory."""
+    """Write NAME.py, a plug-in that works, and test_NAME.py.
+
+    Both are written into the current directory.
+    """
     file, class_ = _write("plugin", "NewPlugin", name)
     typer.echo(
         f"check it:  federec check {file}:{class_}\ntrain it:  federec train fedmf --with {file}:{class_} --rounds 20"

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from federec.reporting.live import describe, logged
+
 if TYPE_CHECKING:
     from federec.runs.folder import Line
     from federec.runs.loop import OnRound
@@ -15,12 +17,14 @@ if TYPE_CHECKING:
 @contextmanager
 def progress(quiet: bool) -> Iterator[OnRound]:
     """Gives the function to call after every round. It shows a progress bar on a terminal, about ten lines in all
-    elsewhere, and nothing when `quiet`."""
+    elsewhere, and nothing when `quiet`. What federec logs in between, such as that kernels are compiled, is shown
+    too."""
     if quiet:
         yield lambda line, rounds: None
         return
     if not sys.stderr.isatty():
-        yield _log
+        with logged(_print):
+            yield _log
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -32,17 +36,15 @@ def progress(quiet: bool) -> Iterator[OnRound]:
         def on_round(line: Line, rounds: int) -> None:
             bar.update(task, total=rounds, completed=line["round"], description=describe(line))
 
-        yield on_round
-
-
-def describe(line: Line) -> str:
-    """One line about a round: loss, validation metric, seconds."""
-    loss = "" if line["loss"] is None else f"loss {line['loss']:.4g}  "
-    seconds = line["seconds"]["train"] + line["seconds"]["evaluate"]
-    return f"{loss}valid hr@10 {line['valid']['hr@10']:.4f}  {seconds:.2f} s a round"
+        with logged(lambda text: bar.update(task, description=text)):
+            yield on_round
 
 
 def _log(line: Line, rounds: int) -> None:
     number = line["round"]
     if number in (1, rounds) or number % max(1, rounds // 10) == 0:
-        print(f"round {number}/{rounds}  {describe(line)}", file=sys.stderr, flush=True)
+        _print(f"round {number}/{rounds}  {describe(line)}")
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import typer
@@ -23,47 +22,30 @@ def reproduce(
     out: Path = Option(Path("docs/results"), help="Folder in which the page is written."),
     page_only: bool = Option(False, "--page-only", help="Run nothing; write the page from the finished runs."),
 ) -> None:
-    """Run a published table under both protocols and write its results page. You can stop at any time; the same
-    command continues."""
-    from federec.errors import UserError
-    from federec.evaluation.protocols import PROTOCOLS
-    from federec.reproduction.cells import Cell, estimate, run_cells, unfinished
-    from federec.reproduction.grids import grid
-    from federec.reproduction.pages import write_page
-    from federec.reproduction.summary import write_summary
+    """Measure a published table again, under both protocols.
 
-    if table == "summary":  # written from the finished runs of all tables
-        typer.echo(f"page   {write_summary(seeds, runs, out)}")
-        return
-    chosen = grid(table)
-    cells = [
-        Cell(row, name, protocol, seed, rounds)
-        for name in data or chosen.data
-        for seed in range(seeds)
-        for row in chosen.rows
-        if not only or any(word in row.label for word in only)
-        for protocol in PROTOCOLS
-    ]
-    if not cells:
-        labels = ", ".join(row.label for row in chosen.rows)
-        raise UserError(f"no row of {table} has '{' or '.join(only or [])}' in its name; its rows: {labels}")
-    for cell in cells:
-        cell.config()
-    failures = []
-    if not page_only and (todo := unfinished(cells, runs)):
-        minutes = estimate(cells, runs, typer.echo) / 60 / jobs
-        typer.echo(
-            f"{len(todo)} of {len(cells)} cells to run, about {minutes:.0f} minutes with {jobs} at the same time"
+    Its results page is written at the end. You can stop at any time; the same command continues.
+    """
+    from federec.reproduction.reproduce import reproduce as measure
+
+    try:
+        found = measure(
+            table,
+            data=data or (),
+            seeds=seeds,
+            jobs=jobs,
+            rounds=rounds,
+            only=only or (),
+            runs=runs,
+            out=out,
+            page_only=page_only,
+            say=typer.echo,
         )
-        try:
-            failures = run_cells(cells, runs, jobs, typer.echo)
-        except KeyboardInterrupt:
-            typer.echo("stopped; run the same command to continue", err=True)
-            raise typer.Exit(130) from None
-    for cell, words in failures:
-        typer.echo(f"failed {cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {words}", err=True)
-    chosen_data = [word for name in data or () for word in ("--data", name)]
-    command = shlex.join(["federec", "reproduce", table, *chosen_data, "--seeds", str(seeds)])
-    typer.echo(f"page   {write_page(chosen, cells, runs, out, command)}")
-    if failures:
+    except KeyboardInterrupt:
+        typer.echo("stopped; run the same command to continue", err=True)
+        raise typer.Exit(130) from None
+    for line in found.failed:
+        typer.echo(f"failed {line}", err=True)
+    typer.echo(f"page   {found.page}")
+    if found.failed:
         raise typer.Exit(1)

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Argument, Option
 
+from federec.cli import options
+from federec.cli.output import JSON, show
 from federec.errors import UserError
 
 if TYPE_CHECKING:
+    from federec.data.interactions import Interactions
     from federec.runs.config import RunConfig
-    from federec.runs.folder import RunFolder
+    from federec.runs.folder import Line, RunFolder
     from federec.runs.group import Group
     from federec.runs.loop import OnRound
     from federec.runtimes.run import Run
-
-_LONG_RANKING = 1e10
-"""Users times items from which ranking all items for everybody takes many minutes."""
 
 
 STAGE = Option(
@@ -30,80 +30,114 @@ STAGE = Option(
     "--stage",
     metavar="NAME[:KEY=VALUE,...]",
     help="What happens to updates before they leave a device, in order: clip:norm=1, laplace:scale=0.5, "
-    "gaussian:scale=0.1, decoys:count=500, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
-)
-AGGREGATOR = Option(
-    None, help="How the server makes one of many updates: mean, sum or touched-mean. [default: the method's own]"
+    "gaussian:scale=0.1, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
 )
 
 
 def train(
     method: str | None = Argument(
         None,
+        autocompletion=options.METHOD_NAMES,
         help="Name of a method; see `federec methods`. Or a class of your own: path/to/mine.py:Mine or "
-        "package.module:Mine. [default: pfedrec]",
+        "package.module:Mine. [default: what ranks best on data of this kind]",
     ),
-    data: str | None = Option(None, help="A named set, a file, or a generated folder. [default: tastes]"),
-    protocol: str | None = Option(None, help="How negatives are drawn: clean or paper. [default: clean]"),
-    rounds: int | None = Option(None, help="Rounds of training. [default: the method's own]"),
+    data: str | None = options.DATA,
+    protocol: str | None = options.PROTOCOL,
+    rounds: int | None = options.ROUNDS,
     seed: int | None = Option(None, help="Seed of all random numbers. [default: 0]"),
-    out: Path | None = Option(None, readable=False, help="Folder of the run. [default: a new one under runs/]"),
-    with_: list[str] | None = Option(
-        None, "--with", help="Put a plug-in on the method: a name or path/to/mine.py:Mine; may be repeated."
-    ),
+    out: Path | None = options.OUT,
+    with_: list[str] | None = options.WITH,
     preset: str | None = Option(None, help="Settings found for a data set; see `federec methods NAME`."),
-    set_: list[str] | None = Option(
-        None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated."
+    set_: list[str] | None = options.SET,
+    select: str | None = Option(
+        None,
+        metavar="METRIC",
+        help="The validation metric that picks the round, such as full.ndcg@10 or sampled.hr@10. [default: the "
+        "protocol's own]",
+    ),
+    patience: int | None = Option(
+        None, help="Stop after this many rounds without a better one. [default: play all rounds]"
     ),
     participation: float | None = Option(None, help="Fraction of the devices in a round. [default: the method's own]"),
     evaluate_users: int | None = Option(None, help="Evaluate this many users, drawn at random. [default: all]"),
     device: str | None = Option(None, help="cpu or cuda. [default: cpu]"),
     stage: list[str] | None = STAGE,
-    aggregator: str | None = AGGREGATOR,
+    aggregator: str | None = options.AGGREGATOR,
     engine: str | None = Option(None, help="torch, or fused kernels where the method has them. [default: auto]"),
-    columns: str | None = Option(None, help="Columns of the file, such as user=uid,item=mid,timestamp=3."),
-    min_interactions: int | None = Option(None, help="Leave out users with fewer rows."),
-    k_core: int | None = Option(None, help="Leave out users and items with fewer than k partners."),
+    columns: str | None = options.COLUMNS,
+    min_interactions: int | None = options.MIN_INTERACTIONS,
+    k_core: int | None = options.K_CORE,
+    min_rating: float | None = options.MIN_RATING,
+    repeats: str | None = options.REPEATS,
+    titles: Path | None = options.TITLES,
+    valid_file: Path | None = options.VALID_FILE,
+    test_file: Path | None = options.TEST_FILE,
+    split: str | None = options.SPLIT,
     config: Path | None = Option(
         None, readable=False, help="Repeat the run of a config.yaml; other options change it."
     ),
     resume: Path | None = Option(None, readable=False, help="Continue the unfinished run in this folder."),
     quiet: bool = Option(False, "--quiet", "-q", help="No progress bar; for logs."),
+    as_json: bool = JSON,
 ) -> None:
     """Train a recommender and evaluate it honestly."""
-    from federec.data.columns import parse_columns
     from federec.stages.registry import parse
 
+    reading = (columns, min_interactions, k_core, min_rating, repeats, titles, valid_file, test_file)
+    source = options.data_values(data, *reading)
     given: dict[str, Any] = {
         "method": method,
-        "data": data,
         "protocol": protocol,
         "rounds": rounds,
         "seed": seed,
         "plugins": with_,
         "settings": parse_settings(set_) if set_ else None,
+        "select": select,
+        "patience": patience,
         "participation": participation,
         "evaluate_users": evaluate_users,
         "device": device,
         "engine": engine,
         "channel": tuple(parse(stage)) if stage else None,
         "aggregator": aggregator,
-        "columns": parse_columns(columns) if columns else None,
-        "min_interactions": min_interactions,
-        "k_core": k_core,
+        "split": split,
+        **source,
     }
     given = {key: value for key, value in given.items() if value is not None}
     if resume is not None and (given or preset or config is not None or out is not None):
         raise UserError("--resume continues a run as it was configured; leave out the other options")
+    if method is None and config is None and (with_ or set_ or preset):
+        raise UserError("--with, --set and --preset belong to a method; name it, such as: federec train pfedrec")
     from federec.runtimes.distributed import joined
 
     with joined() as group:
+        output = Output(quiet, as_json, group)
         if resume is not None:
-            _resume(resume, quiet, group)
-        else:
-            with group.together():
-                resolved = _resolve(config, preset, given)
-            _start(resolved, out, quiet, group)
+            _resume(resume, output)
+            return
+        with group.together():
+            interactions, why = None, ""
+            if method is None and config is None:
+                interactions, chosen, why = _choose(source)
+                given |= chosen
+            resolved = _resolve(config, preset, given)
+        if why:
+            output.say(f"method {resolved.method}: {why}; PFedRec: federec train pfedrec")
+        if rounds is not None and resolved.rounds != rounds:
+            output.say(f"--rounds {rounds}: '{resolved.method}' has done all it can after {resolved.rounds}")
+        _start(resolved, interactions, out, output)
+
+
+class Output:
+    """What a run says: only in one of its processes."""
+
+    def __init__(self, quiet: bool, as_json: bool, group: Group) -> None:
+        self.quiet, self.as_json, self.group = quiet or not group.first, as_json, group
+
+    def say(self, line: str) -> None:
+        """A line beside the result, unless the run is quiet."""
+        if not self.quiet:
+            typer.echo(line, err=True)
 
 
 def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
@@ -122,6 +156,20 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     return settings
 
 
+_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "titles", "held_out", "split")
+"""Settings of a run that belong to its data: other data begins without them."""
+
+
+def _choose(source: dict[str, Any]) -> tuple[Interactions, dict[str, Any], str]:
+    """The data, the method for it with its settings, and why that one."""
+    from federec.methods.default import default_method
+    from federec.runs.config import RunConfig
+
+    data = RunConfig.checked(**source).load()
+    chosen = default_method(data)
+    return data, {"method": chosen.name, "settings": chosen.settings}, chosen.why
+
+
 def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> RunConfig:
     """The configuration file, if any, with the preset and the given options over it."""
     from federec.methods import presets
@@ -132,62 +180,77 @@ def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> 
     del base["sources"]  # of the run to repeat; this one is of the files as they are now
     if absolute(given.get("method", base["method"])) != base["method"]:
         base |= {"plugins": (), "settings": {}, "rounds": None, "participation": None, "aggregator": None}
+    if given.get("protocol", base["protocol"]) != base["protocol"]:
+        base["select"] = None
     if given.get("data", base["data"]) != base["data"]:
-        base |= {"columns": {}, "min_interactions": None, "k_core": None}
+        fresh = RunConfig().model_dump(mode="json")
+        base |= {key: fresh[key] for key in _READING}
     run = base | given
     found = presets.preset(run["method"], preset, run["plugins"]) if preset else {}
     return RunConfig.checked(**run | {"settings": base["settings"] | found | given.get("settings", {})})
 
 
-def _start(config: RunConfig, out: Path | None, quiet: bool, group: Group) -> None:
+def _start(config: RunConfig, loaded: Interactions | None, out: Path | None, output: Output) -> None:
+    from federec.cli.announce import announcements, costs
     from federec.runs.folder import RunFolder
     from federec.runtimes.local import run
 
+    group = output.group
     folder = RunFolder(group.agree(out or free_folder(config)))
 
     def job(on_round: OnRound) -> Run:
         with group.together():
             if group.first:
                 folder.refuse_other()
-            data = config.load()
-        if data.merged and group.first and not quiet:
-            typer.echo(f"{data.name}: merged {data.merged:,} repeated (user, item) rows", err=True)
-        if config.evaluate_users is None and data.n_users * data.n_items > _LONG_RANKING and group.first and not quiet:
-            ranking = f"ranking {data.n_items:,} items for {data.n_users:,} users at the end takes long"
-            typer.echo(f"{data.name}: {ranking}; --evaluate-users 10000 does it for some", err=True)
+            data = config.load() if loaded is None else loaded
+        for sentence in announcements(config, data):
+            output.say(sentence)
+
+        def watched(line: Line, rounds: int) -> None:
+            for sentence in costs(line, rounds) if line["round"] == 1 else ():
+                output.say(sentence)
+            on_round(line, rounds)
+
         # Its origin has the whole path.
-        return run(config.model_copy(update=data.origin), data, folder, on_round, group)
+        return run(config.model_copy(update=data.origin), data, folder, watched, group)
 
-    _watch(job, folder, quiet, group)
+    _watch(job, folder, output)
 
 
-def _resume(path: Path, quiet: bool, group: Group) -> None:
+def _resume(path: Path, output: Output) -> None:
     from federec.runs.folder import RunFolder
     from federec.runtimes.local import resume
 
-    _watch(lambda on_round: resume(path, on_round=on_round, group=group), RunFolder(path), quiet, group)
+    _watch(lambda on_round: resume(path, on_round=on_round, group=output.group), RunFolder(path), output)
 
 
-def _watch(job: Callable[[OnRound], Run], folder: RunFolder, quiet: bool, group: Group) -> None:
+def _watch(job: Callable[[OnRound], Run], folder: RunFolder, output: Output) -> None:
     """Run with a progress bar, end with the table; Ctrl-C or the loss of another process says how to go on."""
     from federec.cli.progress import progress
-    from federec.reporting.tables import run_table
     from federec.runtimes.distributed import Lost
 
     then = f"continue with: federec train --resume {shlex.quote(str(folder.path))}"
     try:
-        with progress(quiet or not group.first) as on_round:
+        with progress(output.quiet) as on_round:
             run = job(on_round)
     except Lost as error:
         raise Lost(f"{error}; {then}, under torchrun or not") from None
     except KeyboardInterrupt:
-        if group.first:
+        if output.group.first:
             typer.echo(f"\nstopped; {then if folder.started else 'nothing was written'}", err=True)
         raise typer.Exit(130) from None
-    if not group.first:
-        return
-    run_table(run.result)
-    typer.echo(f"run    {folder.path}\nreport {folder.path / 'report.html'}")
+    if output.group.first:
+        show_run(run.result, folder.path, output.as_json)
+
+
+def show_run(result: dict[str, Any], folder: Path, as_json: bool) -> None:
+    """The end of a run: its figures, and where they are kept."""
+    from federec.reporting.tables import run_table
+
+    report = folder / "report.html"
+    show({"run": str(folder), "report": str(report), **result}, as_json, run_table)
+    if not as_json:
+        typer.echo(f"run    {folder}\nreport {report}")
 
 
 def name_of(config: RunConfig) -> str:

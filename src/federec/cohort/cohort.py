@@ -23,7 +23,16 @@ from federec.cohort.rows import Rows
 
 @dataclass
 class Cohort:
-    """The state of stacked devices during one round. Devices are sorted by falling number of samples."""
+    """The state of stacked devices during one round. Devices are sorted by falling number of samples.
+
+    A method that overrides `fit` is given one:
+
+    >>> class Twice(fr.FedMF):
+    ...     def fit(self, cohort: fr.Cohort) -> None:
+    ...         super().fit(cohort)
+    ...         super().fit(cohort)
+    >>> run = fr.train(Twice(dim=8), data, rounds=1)
+    """
 
     users: Tensor
     samples: Samples
@@ -34,7 +43,7 @@ class Cohort:
     """Private parameters, and each device's own copy of the shared layers: [C, ...]."""
     round: int = 1
     history: History | None = None
-    """Each device's training interactions, oldest first."""
+    """The distinct items that each device trains on, oldest first."""
     emphasis: Tensor | None = None
     """[U] weight of a sample of each row in its device's mean loss; None means equal weights."""
     losses: list[Tensor] = field(default_factory=list)
@@ -50,6 +59,12 @@ class Cohort:
     @property
     def n_items(self) -> int:
         return self.rows.n_items
+
+    def own_rows(self) -> Tensor:
+        """[C, L] the row of each item of the devices' histories; for padding a row of the same device."""
+        assert self.history is not None
+        owner = torch.arange(len(self), device=self.users.device)[:, None]
+        return self.rows.find(owner, self.history.items).where(self.history.real, self.rows.slots[:, :1])
 
     def steps(self, batch: int, epoch: int = 0, half: Literal[0, 1] | None = None) -> Iterator[Step]:
         """The epoch's batches in order; a device takes part until its samples are used up. With `half`, only the first
@@ -107,7 +122,15 @@ class Cohort:
 
 @dataclass
 class Step:
-    """One batch on every active device of the cohort at once."""
+    """One batch on every active device of the cohort at once.
+
+    A method that overrides `step` is given one:
+
+    >>> class Halved(fr.FedMF):
+    ...     def step(self, step: fr.Step) -> None:
+    ...         self.descend(step, {"user": self.lr / 2, "items": self.item_rate(step.n_items) / 2})
+    >>> run = fr.train(Halved(dim=8), data, rounds=1)
+    """
 
     cohort: Cohort
     active: int

@@ -21,19 +21,22 @@ _USERS = 1 << 10  # processed together
 
 @dataclass(frozen=True)
 class Devices:
-    """Every device's interactions as tensors: what it trains on and what it never draws as a negative.
+    """Every device's interactions as tensors: what it trains on, what it never draws as a negative, and its history.
     Arrays as long as the data have 32-bit numbers."""
 
     n_items: int
     ptr: Tensor
-    """Device u has `train[ptr[u]:ptr[u + 1]]`; likewise `closed_ptr` and `gaps`."""
+    """Device u has `train[ptr[u]:ptr[u + 1]]`; likewise `closed_ptr` and `gaps`, `distinct_ptr` and `distinct`."""
     train: Tensor
-    """int32 item codes, oldest first."""
+    """int32 item codes, oldest first; an item that the data repeats is there several times."""
     closed_ptr: Tensor
     gaps: Tensor
     """int32: for the k-th closed item e_k of a device (sorted) e_k - k, the number of open items below it."""
+    distinct_ptr: Tensor
+    distinct: Tensor
+    """int32: the items of `train` once each; `train` itself where the data repeats none."""
     ratings: Tensor | None = None
-    """Ratings of the training interactions, where the data has them."""
+    """Ratings of the distinct items, where the data has them."""
     numbers: Tensor | None = None
     """[N] numbers of the devices in the random streams, where they are not 0..N-1."""
 
@@ -41,6 +44,9 @@ class Devices:
     def of(split: Split, close_held_out: bool, device: torch.device | str = "cpu") -> Devices:
         """`close_held_out`: never draw validation and test items as negatives (the leak of `paper`)."""
         closed_ptr, gaps = split.history(close_held_out)
+        interactions = len(split.train) + close_held_out * (len(split.valid) + len(split.test))
+        repeats = len(gaps) < interactions  # only then is there something to look for
+        history_ptr, history, ratings = split.distinct if repeats else (split.ptr, split.train, split.ratings)
         for start in range(0, len(closed_ptr) - 1, _USERS):  # in blocks, so that only the result is large
             ptr = closed_ptr[start : start + _USERS + 1]
             gaps[ptr[0] : ptr[-1]] -= np.arange(ptr[0], ptr[-1]) - np.repeat(ptr[:-1], np.diff(ptr))
@@ -48,10 +54,10 @@ class Devices:
         def tensor(array: np.ndarray) -> Tensor:
             return torch.from_numpy(array).to(device)
 
-        ratings = None if split.ratings is None else tensor(split.ratings)
-        history = tensor(split.ptr), tensor(split.train)
-        numbers = None if split.numbers is None else tensor(split.numbers)
-        return Devices(split.data.n_items, *history, tensor(closed_ptr), tensor(gaps), ratings, numbers)
+        train = tensor(split.ptr), tensor(split.train)
+        distinct = train if history is split.train else (tensor(history_ptr), tensor(history))
+        others = (None if array is None else tensor(array) for array in (ratings, split.numbers))
+        return Devices(split.data.n_items, *train, tensor(closed_ptr), tensor(gaps), *distinct, *others)
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
@@ -72,9 +78,9 @@ class Devices:
         return keys
 
     def history(self, users: Tensor) -> History:
-        """The users' training interactions."""
-        items = _ragged(self.ptr, self.train, users, 0).long()
-        return History(users, items, self.ptr[users + 1] - self.ptr[users], self)
+        """What the users have trained on."""
+        items = _ragged(self.distinct_ptr, self.distinct, users, 0).long()
+        return History(users, items, self.distinct_ptr[users + 1] - self.distinct_ptr[users], self)
 
     @cached_property
     def crammed(self) -> bool:
@@ -83,19 +89,23 @@ class Devices:
 
     @cached_property
     def pairs(self) -> Tensor:
-        """item * devices + user of every training interaction, sorted: the users of each item, item by item."""
-        owner = torch.repeat_interleave(torch.arange(len(self), device=self.ptr.device), self.ptr.diff())
-        return (self.train.long() * len(self) + owner).sort().values
+        """item * devices + user of every distinct training pair, sorted: the users of each item, item by item."""
+        owner = torch.repeat_interleave(torch.arange(len(self), device=self.ptr.device), self.distinct_ptr.diff())
+        return (self.distinct.long() * len(self) + owner).sort().values
 
 
 @dataclass(frozen=True)
 class History:
-    """A cohort's training interactions: row c holds device c's items, oldest first, padded on the right."""
+    """What a cohort has trained on: row c holds device c's distinct items, oldest first, padded on the right."""
 
     users: Tensor
     items: Tensor
     counts: Tensor
     everyone: Devices = field(repr=False)
+
+    def of(self, some: Tensor) -> History:
+        """That of some devices, by their places."""
+        return History(self.users[some], self.items[some], self.counts[some], self.everyone)
 
     @property
     def real(self) -> Tensor:
@@ -112,7 +122,7 @@ class History:
         """[C, L] ratings of the items."""
         everyone = self.everyone
         assert everyone.ratings is not None
-        return _ragged(everyone.ptr, everyone.ratings, self.users, 0)
+        return _ragged(everyone.distinct_ptr, everyone.ratings, self.users, 0)
 
     def peers(self, most: int) -> Tensor:
         """[C, L, most]: other users who also have the item, -1 where there are no more. If there are many, a window of

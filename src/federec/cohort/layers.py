@@ -25,7 +25,11 @@ SERVER = "@server"
 
 @dataclass(frozen=True)
 class Param:
-    """The description of a parameter: its shape and how it starts."""
+    """The description of a parameter: its shape and how it starts.
+
+    >>> fr.Param((8,), "uniform", 0.1).sized(n_items=100)
+    (8,)
+    """
 
     shape: tuple[int, ...]
     """Shape of one device's copy; of one row, for an item table. `ITEMS` stands for the number of items, `USERS` for
@@ -65,13 +69,21 @@ def kept_bytes(params: dict[str, Param]) -> tuple[int, int]:
 
 
 def item_rows(dim: int) -> Param:
-    """An item table whose rows are initialised from N(0, 1)."""
+    """An item table whose rows are initialised from N(0, 1).
+
+    >>> fr.item_rows(8).rows
+    True
+    """
     return Param((dim,), rows=True)
 
 
 def mlp_params(name: str, widths: tuple[int, ...], xavier: bool = False) -> dict[str, Param]:
     """Weights and biases of layers widths[0] -> widths[1] -> ..., uniform in +-1/sqrt(inputs) as torch's Linear; with
-    `xavier` weights uniform in +-sqrt(6 / (inputs + outputs)), biases 0."""
+    `xavier` weights uniform in +-sqrt(6 / (inputs + outputs)), biases 0.
+
+    >>> list(fr.mlp_params("net", (8, 4, 1)))
+    ['net.0.weight', 'net.0.bias', 'net.1.weight', 'net.1.bias']
+    """
     params = {}
     for i, (inputs, outputs) in enumerate(pairwise(widths)):
         bound = math.sqrt(6 / (inputs + outputs)) if xavier else 1 / math.sqrt(inputs)
@@ -81,7 +93,13 @@ def mlp_params(name: str, widths: tuple[int, ...], xavier: bool = False) -> dict
 
 
 def mlp(p: Params, name: str, x: Tensor, user: Tensor | None = None) -> Tensor:
-    """Logits [C, B] of inputs x [C, B, width]: every device through its own layers, ReLU between them."""
+    """Logits [C, B] of inputs x [C, B, width]: every device through its own layers, ReLU between them.
+
+    >>> import torch
+    >>> layers = {name: torch.ones(5, *param.shape) for name, param in fr.mlp_params("net", (8, 4, 1)).items()}
+    >>> fr.mlp(layers, "net", torch.ones(5, 3, 8)).shape
+    torch.Size([5, 3])
+    """
     last = sum(key.startswith(f"{name}.") and key.endswith(".weight") for key in p) - 1
     x = hidden(p, name, x, last, user)
     return dot(p[f"{name}.{last}.weight"][:, :, 0], x) + p[f"{name}.{last}.bias"]
@@ -100,5 +118,12 @@ def hidden(p: Params, name: str, x: Tensor, depth: int, user: Tensor | None = No
 
 
 def dot(user: Tensor, rows: Tensor) -> Tensor:
-    """Inner products [C, B] of user vectors [C, dim] and item rows [C, B, dim]."""
+    """Inner products [C, B] of user vectors [C, dim] and item rows [C, B, dim].
+
+    >>> import torch
+    >>> fr.dot(torch.ones(2, 8), torch.ones(2, 3, 8)).tolist()
+    [[8.0, 8.0, 8.0], [8.0, 8.0, 8.0]]
+    """
+    if rows.stride(0) == 0:  # all have the same rows
+        return user @ rows[0].T
     return (rows * user[:, None]).sum(2)  # several times faster than a batched product with one column

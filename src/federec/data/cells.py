@@ -1,9 +1,11 @@
-"""From a column of cells to an array of ids, times or ratings, or to the first row that cannot be read, and why."""
+"""From a column of cells to an array of ids, times, ratings or parts, or to the first bad row and its problem."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,28 @@ if TYPE_CHECKING:
 
 # How tools write a missing value.
 _NO_VALUE = ("", "nan", "NaN", "NAN", "null", "NULL", "<NA>")
+
+# Dates in other forms than ISO 8601, only such in which nobody can take the day for the month.
+_FORMS = (
+    "%m %d, %Y",  # reviewTime of Amazon's reviews
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%d-%b-%Y",
+    "%d %b %Y",
+    "%d %B %Y",
+    "%d %b %Y %H:%M",
+    "%d %b %Y, %H:%M",  # exports of Last.fm
+    "%d %b %Y %H:%M:%S",
+    "%a, %d %b %Y %H:%M:%S %z",  # e-mail and HTTP
+    "%a %b %d %H:%M:%S %Y",
+    "%a %b %d %H:%M:%S %z %Y",  # Goodreads, Twitter
+)
+_DAY_OR_MONTH = re.compile(r"\s*\d{1,2}([/.-])\d{1,2}\1(\d{4}|\d\d)\b")
+_IN_SECONDS = (3e8, 4e9)
+"""From 1979 to 2096: whole numbers between these look like times, and so do a thousand times as large ones."""
+
+PARTS = {"train": 0, "valid": 1, "validation": 1, "val": 1, "dev": 1, "test": 2}
+"""How sources name the parts of a split."""
 
 
 class BadCell(Exception):
@@ -37,15 +61,54 @@ def number(text: str) -> float | None:
 
 
 def seconds(text: str) -> float | None:
-    """A finite number unchanged; an ISO 8601 date as seconds since 1970, in UTC unless it has a time zone."""
+    """A finite number unchanged; a date as seconds since 1970, in UTC unless it has a time zone. Dates are in ISO 8601,
+    or in another form that cannot be misunderstood."""
     value = number(text)
     if value is not None:
         return value if math.isfinite(value) else None
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment: datetime | None = datetime.fromisoformat(text.strip())
     except ValueError:
+        moment = _in_another_form(text.strip())
+    if moment is None:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _in_another_form(text: str) -> datetime | None:
+    """A date with a slash or a named time zone in ISO 8601, or in the form whose shape the text has."""
+    text = re.sub(r" ?(UTC|GMT)$", " +0000", text)
+    if re.match(r"\d{4}[/-]", text):
+        with suppress(ValueError):
+            return datetime.fromisoformat(text.replace("/", "-").replace(" +0000", "+00:00"))
+    for form in _FORMS_OF_SHAPE.get(_shape(text), ()):
+        with suppress(ValueError):
+            return datetime.strptime(text, form)
+    return None
+
+
+def _shape(text: str) -> str:
+    """The text with `a` for every word and `9` for every number: `31 May 2018` has the shape `9 a 9`."""
+    return re.sub(r"\d+", "9", re.sub(r"[^\W\d_]+", "a", text)).replace("+", "-")
+
+
+_FORMS_OF_SHAPE: dict[str, list[str]] = {}  # a text is compared with few forms, because it may be no date at all
+for _form in _FORMS:
+    _FORMS_OF_SHAPE.setdefault(_shape(datetime(2018, 5, 31, tzinfo=UTC).strftime(_form)), []).append(_form)
+
+
+def looks_like_times(column: Sequence[object]) -> bool:
+    """Whether all cells of a sample could be times: dates, or numbers of seconds or milliseconds since 1970."""
+    texts = [text for text in map(str, column) if text.strip(" ") not in (*_NO_VALUE, "None")]
+    return bool(texts) and all(map(_looks_like_time, texts))
+
+
+def _looks_like_time(text: str) -> bool:
+    value = number(text)
+    if value is None:
+        return seconds(text) is not None
+    least, most = _IN_SECONDS
+    return least <= value <= most or least <= value / 1e3 <= most
 
 
 def compact(column: pl.Series) -> pl.Series:
@@ -60,7 +123,8 @@ def ids(column: pl.Series) -> tuple[NDArray[np.int32], Ids]:
     """Codes in order of first appearance, and the labels: int64 where all are canonical whole numbers, else str."""
     import polars as pl
 
-    column = _whole(column) if column.dtype.is_float() else _plain(column)
+    _refuse_nested(column, "is no id; use text or whole numbers")
+    column = _whole(column) if column.dtype.is_float() or column.dtype.is_decimal() else _plain(column)
     if column.dtype == pl.String:
         column = column.str.strip_chars(" ")
         missing = column.is_null() | column.is_in(_NO_VALUE)
@@ -79,18 +143,18 @@ def times(column: pl.Series) -> NDArray[np.float64] | None:
     """Finite numbers; None where no row has a time."""
     import polars as pl
 
-    if column.dtype.is_temporal():
+    if column.dtype in (pl.Date, pl.Datetime):
         column = column.cast(pl.Datetime("us")).dt.timestamp("us").cast(pl.Float64) / 1e6
+    _refuse_nested(column, "is not a time; use a number or an ISO 8601 date such as 2024-05-31T12:00:00")
     blank, values = _numbers(_plain(column), seconds)
     if blank.all():
         return None
     if blank.any():
         raise BadCell(_first(blank), "the time is blank; give every row a time, or none")
-    _refuse(
-        column,
-        ~values.is_finite().fill_null(False),
-        "is not a time; use a number or an ISO 8601 date such as 2024-05-31T12:00:00",
-    )
+    bad = ~values.is_finite().fill_null(False)
+    if bad.any() and _DAY_OR_MONTH.match(str(column[_first(bad)])):
+        _refuse(column, bad, "may begin with the day or with the month; write it as 2024-05-31")
+    _refuse(column, bad, "is not a time; use a number or an ISO 8601 date such as 2024-05-31T12:00:00")
     return values.to_numpy()
 
 
@@ -98,6 +162,8 @@ def ratings(column: pl.Series) -> NDArray[np.float32] | None:
     """Numbers, NaN where blank; None where no row has a rating."""
     import polars as pl
 
+    _refuse_nested(column, "is not a number; write e.g. 3.5, or leave it blank")
+    column = column.cast(pl.Int8) if column.dtype == pl.Boolean else column  # liked or not
     blank, values = _numbers(_plain(column), number)
     if blank.all():
         return None
@@ -107,6 +173,23 @@ def ratings(column: pl.Series) -> NDArray[np.float32] | None:
         "is not a number; write e.g. 3.5, or leave it blank",
     )
     return values.fill_null(math.nan).cast(pl.Float32).to_numpy()
+
+
+def texts(column: pl.Series) -> pl.Series:
+    """Text without blanks around it."""
+    import polars as pl
+
+    _refuse_nested(column, "is not text")
+    return _plain(column).cast(pl.String).str.strip_chars(" ")
+
+
+def parts(column: pl.Series) -> NDArray[np.int8]:
+    """0 for training, 1 for validation, 2 for test."""
+    import polars as pl
+
+    text = texts(column).str.to_lowercase().fill_null("")
+    _refuse(text, ~text.is_in(list(PARTS)), "is no part of a split; write train, valid or test, or rename the column")
+    return text.replace_strict(PARTS, return_dtype=pl.Int8).to_numpy()
 
 
 def _numbers(column: pl.Series, parse: Callable[[str], float | None]) -> tuple[pl.Series, pl.Series]:
@@ -131,6 +214,14 @@ def _refuse(column: pl.Series, bad: pl.Series, problem: str) -> None:
         raise BadCell(_first(bad), f"{shown(column[_first(bad)])} {problem}")
 
 
+def _refuse_nested(column: pl.Series, problem: str) -> None:
+    """Refuse lists, structures and durations, which are neither text nor numbers."""
+    import polars as pl
+
+    if column.dtype.is_nested() or column.dtype in (pl.Duration, pl.Time, pl.Object):
+        raise BadCell(0, f"{column.dtype} {problem}")
+
+
 def _first(mask: pl.Series) -> int:
     return int(mask.arg_max() or 0)
 
@@ -139,16 +230,22 @@ def _plain(column: pl.Series) -> pl.Series:
     """A column of text or numbers; Parquet has many more types."""
     import polars as pl
 
-    return column if column.dtype.is_numeric() else column.cast(pl.String)
+    if column.dtype.is_numeric():
+        return column
+    try:
+        return column.cast(pl.String)
+    except pl.exceptions.PolarsError:  # bytes
+        bad = (row for row, cell in enumerate(column) if cell and cell.decode(errors="ignore").encode() != cell)
+        raise BadCell(next(bad), "the bytes are not UTF-8 text; decode them first") from None
 
 
 def _whole(column: pl.Series) -> pl.Series:
-    """Integers where floats hold only whole numbers: tools turn integer ids into floats when one is missing."""
+    """Integers where floats or decimals are whole numbers: tools turn integer ids into floats when one is missing."""
     import polars as pl
 
-    column = column.fill_nan(None)
+    column = column.fill_nan(None) if column.dtype.is_float() else column
     integers = column.cast(pl.Int64, strict=False)
-    return integers if integers.cast(pl.Float64).equals(column) else column
+    return integers if integers.cast(column.dtype).equals(column) else column
 
 
 def _labels(labels: pl.Series) -> Ids:

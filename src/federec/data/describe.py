@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from federec.data.columns import listing, shown
 from federec.data.interactions import Interactions
 from federec.data.split import NEEDED
 
@@ -16,26 +17,70 @@ _MILLISECONDS = 1e11
 
 
 def describe(data: Interactions) -> dict[str, Any]:
-    """Counts, skew, ranges, and what matters for leave-one-out: ties, and users with too few items."""
+    """What each column was read as, counts, skew, ranges, and what matters for the split: ties, and users with too few
+    items."""
     per_user = np.bincount(data.users, minlength=data.n_users)
     per_item = np.sort(np.bincount(data.items, minlength=data.n_items))[::-1]
     top = -(-data.n_items // 10)
     return {
         "name": data.name,
+        **reading(data),
+        "split": _split(data),
         "users": data.n_users,
         "items": data.n_items,
         "interactions": len(data),
-        "merged_duplicates": data.merged,
-        "density": len(data) / (data.n_users * data.n_items),
+        "density": (len(data) - data.repeated) / (data.n_users * data.n_items),
         "per_user": _spread(per_user),
         "per_item": _spread(per_item),
         "top_10_percent_items_share": float(per_item[:top].sum() / len(data)),
         "ratings": _rating_range(data),
         "times": _time_range(data),
+        "share_of_tied_events": _tied_share(data),
         "users_with_tied_newest": _ties(data),
         "users_not_evaluated": int(np.count_nonzero(per_user < NEEDED)),
+        "items_with_title": sum(str(label) in data.titles for label in data.item_ids) if data.titles else 0,
         "sha256": data.sha256,
     }
+
+
+def reading(data: Interactions) -> dict[str, Any]:
+    """How the data was read, for `result.json`."""
+    return {
+        "columns": data.columns,
+        "unused_columns": list(data.unused),
+        "merged_duplicates": max(0, data.merged),  # data that was not loaded does not know
+        "kept_repeats": data.repeated,
+        "below_min_rating": data.below,
+        "held_out_known_before": data.known_before,
+    }
+
+
+def remarks(data: Interactions) -> list[str]:
+    """What a user should know of how the data was read before a run starts; one sentence each."""
+    said = [
+        (data.merged > 0, f"merged {data.merged:,} repeated (user, item) rows; --repeats keep keeps them"),
+        (data.repeated, f"kept {data.repeated:,} repeated (user, item) rows"),
+        (data.below, f"left out {data.below:,} rows whose rating is too low or blank"),
+        (
+            data.known_before,
+            f"left out {data.known_before:,} held-out rows whose (user, item) pair is in an earlier part",
+        ),
+        (data.unused, f"unused columns: {listing(data.unused)}"),
+        (
+            data.maybe_time,
+            f"{shown(data.maybe_time)} looks like a time; use it with --columns timestamp={data.maybe_time}",
+        ),
+        (data.times is None and data.parts is None, "no time column, so held-out items are drawn at random"),
+    ]
+    return [f"{data.name}: {words}" for applies, words in said if applies]
+
+
+def _split(data: Interactions) -> str:
+    """What is held out by default, in words."""
+    if data.parts is not None:
+        train, valid, test = np.bincount(data.parts, minlength=3).tolist()
+        return f"given by the data: {train:,} rows for training, {valid:,} for validation, {test:,} for test"
+    return "random: no time column" if data.times is None else "last item by time"
 
 
 def _spread(counts: NDArray[np.int64]) -> dict[str, float]:
@@ -67,6 +112,19 @@ def _iso(time: float, unit: float) -> str:
         return datetime.fromtimestamp(time / unit, UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
         return f"{time:g}"
+
+
+def _tied_share(data: Interactions) -> float | None:
+    """The share of the rows that have the same time as another row of the same user."""
+    if data.times is None:
+        return None
+    order = np.lexsort((data.times, data.users))
+    users, times = data.users[order], data.times[order]
+    same = (users[1:] == users[:-1]) & (times[1:] == times[:-1])
+    tied = np.zeros(len(data), bool)
+    tied[1:] |= same
+    tied[:-1] |= same
+    return float(tied.mean())
 
 
 def _ties(data: Interactions) -> int | None:

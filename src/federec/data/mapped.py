@@ -28,6 +28,7 @@ from federec.files import cannot_write, make_folder, read_bytes
 
 _METADATA = "interactions.json"
 _COLUMNS: dict[str, Any] = {"users": np.int32, "items": np.int32, "times": np.float64, "ratings": np.float32}
+_ROLES = {"user": "users", "item": "items", "rating": "ratings", "timestamp": "times"}
 _ROWS = 1 << 20  # checked at a time
 
 Columns = Mapping[str, NDArray[Any]]
@@ -95,6 +96,7 @@ def read_folder(path: Path) -> Interactions:
         ratings=columns["ratings"],
         sha256=digest,
         source_rows=rows,
+        columns={role: column for role, column in _ROLES.items() if columns[column] is not None},
     )
 
 

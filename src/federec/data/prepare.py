@@ -1,4 +1,4 @@
-"""From the rows of a source to `Interactions`: filter, k-core, codes, duplicates. It works only on arrays."""
+"""From the rows of a source to `Interactions`: filters, codes, repeated pairs. It works only on arrays."""
 
 from __future__ import annotations
 
@@ -15,6 +15,23 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Filters:
+    """Which rows of a source are left out, in this order."""
+
+    min_rating: float | None = None
+    """Rows with a lower rating, and with none."""
+    min_interactions: int = 0
+    """Rows of users with fewer rows."""
+    k_core: int = 0
+    """Rows of users and items with fewer partners, until all have k."""
+    keep_repeats: bool = False
+    """Whether rows that repeat a (user, item) pair stay; else one row of each pair stays."""
+
+
+ALL = Filters()
+
+
+@dataclass(frozen=True)
 class Rows:
     """Rows in the order of the source, repeated pairs included; `user_ids[users]` are the labels."""
 
@@ -24,6 +41,8 @@ class Rows:
     item_ids: Ids
     times: NDArray[np.float64] | None = None
     ratings: NDArray[np.float32] | None = None
+    parts: NDArray[np.int8] | None = None
+    """0 training, 1 validation, 2 test, where the source says it."""
 
     def __len__(self) -> int:
         return len(self.users)
@@ -36,19 +55,26 @@ class Rows:
             items=self.items[keep],
             times=None if self.times is None else self.times[keep],
             ratings=None if self.ratings is None else self.ratings[keep],
+            parts=None if self.parts is None else self.parts[keep],
         )
 
 
-def prepare(rows: Rows, name: str, sha256: str = "", min_interactions: int = 0, k_core: int = 0) -> Interactions:
+def prepare(rows: Rows, name: str, sha256: str = "", filters: Filters = ALL) -> Interactions:
     """Filter, code by first appearance, merge repeated pairs: in the order that the published counts assume."""
-    if min_interactions > 0:
-        rows = _long_histories(rows, name, min_interactions)
-    if k_core > 0:
-        rows = _core(rows, name, k_core)
+    read = len(rows)
+    if filters.min_rating is not None:
+        rows = _well_rated(rows, name, filters.min_rating)
+    below = read - len(rows)
+    if filters.min_interactions > 0:
+        rows = _long_histories(rows, name, filters.min_interactions)
+    if filters.k_core > 0:
+        rows = _core(rows, name, filters.k_core)
     users, user_ids = _code(rows.users, rows.user_ids)
     items, item_ids = _code(rows.items, rows.item_ids)
     coded = replace(rows, users=users, items=items)
-    kept = coded.where(_one_row_per_pair(coded)) if _repeats(coded) else coded
+    repeated = _repeats(coded)
+    merging = repeated > 0 and not filters.keep_repeats
+    kept = coded.where(_one_row_per_pair(coded)) if merging else coded
     return Interactions(
         name=name,
         users=kept.users.astype(np.int32),
@@ -59,7 +85,28 @@ def prepare(rows: Rows, name: str, sha256: str = "", min_interactions: int = 0, 
         ratings=kept.ratings,
         sha256=sha256,
         source_rows=len(rows),
+        parts=kept.parts,
+        repeats=filters.keep_repeats,
+        repeated=repeated if filters.keep_repeats else 0,
+        below=below,
+        known_before=_known_before(coded) if merging else 0,
     )
+
+
+def _well_rated(rows: Rows, name: str, least: float) -> Rows:
+    """The rows with a rating of at least `least`; a blank rating is none."""
+    if rows.ratings is None or np.isnan(rows.ratings).all():
+        raise UserError(
+            f"'{name}' has no ratings to compare with {least:g}; leave out --min-rating, or say which column has them: "
+            "--columns rating=..."
+        )
+    keep = rows.ratings >= np.float32(least)
+    if not keep.any():
+        highest = np.nanmax(rows.ratings)
+        raise UserError(
+            f"no row of '{name}' is rated {least:g} or higher (the highest is {highest:g}); lower --min-rating"
+        )
+    return rows.where(keep)
 
 
 def _long_histories(rows: Rows, name: str, least: int) -> Rows:
@@ -105,17 +152,32 @@ def _pairs(rows: Rows) -> NDArray[np.int64]:
     return pairs
 
 
-def _repeats(rows: Rows) -> bool:
-    """Whether some pair has several rows. If none has, as in most data, nothing needs to be sorted by time."""
+def _repeats(rows: Rows) -> int:
+    """The number of rows that repeat a pair. If there are none, as in most data, nothing needs to be sorted by time."""
     pairs = _pairs(rows)
     pairs.sort()
-    return bool((pairs[1:] == pairs[:-1]).any())
+    return int(np.count_nonzero(pairs[1:] == pairs[:-1]))
 
 
 def _one_row_per_pair(rows: Rows) -> NDArray[np.int64]:
-    """The newest row of each (user, item) pair; the first among equal times, or without times."""
+    """One row of each (user, item) pair: in its earliest part the newest; the first among equal times, or without any.
+
+    A pair that trains is not held out as well: the answer would be known.
+    """
     pairs = _pairs(rows)
-    newest_first = (pairs,) if rows.times is None else (-rows.times, pairs)
-    order = np.lexsort(newest_first)
+    keys: list[NDArray[Any]] = [pairs]  # the last one counts first
+    if rows.parts is not None:
+        keys.insert(0, rows.parts)
+    if rows.times is not None:
+        keys.insert(0, -rows.times)
+    order = np.lexsort(keys)
     starts = np.diff(pairs[order], prepend=-1) != 0
     return np.sort(order[starts])
+
+
+def _known_before(rows: Rows) -> int:
+    """The number of (pair, part)s whose pair is also in an earlier part."""
+    if rows.parts is None:
+        return 0
+    pairs = _pairs(rows)
+    return len(np.unique(pairs * 3 + rows.parts)) - len(np.unique(pairs))

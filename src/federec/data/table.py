@@ -11,20 +11,22 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from federec.data import cells
-from federec.data.columns import choose, is_position, listing, recognise, shown, unnamed
+from federec.data.columns import INTERACTIONS, TITLES, Kind, choose, is_position, listing, recognise, shown, unnamed
 from federec.errors import UserError
 
 if TYPE_CHECKING:
     import polars as pl
 
 SEPARATORS = {"\t": "tab", "::": "'::'", ",": "comma", ";": "semicolon", " ": "space"}
-_SAMPLE_CHARACTERS, _SAMPLE_RECORDS = 1 << 16, 20
+_BARS = {**SEPARATORS, "|": "bar"}  # MovieLens 100K has its titles in such a file
+_UNQUOTED = ("::", "|")  # separators of files without quoted fields: a quote mark there is part of a title
+_SAMPLE_CHARACTERS, SAMPLE_RECORDS = 1 << 16, 20
 _BLOCK_CHARACTERS = 1 << 18  # processed at a time
 
 
@@ -32,10 +34,44 @@ _BLOCK_CHARACTERS = 1 << 18  # processed at a time
 class Table:
     """The columns in use, by role, and how to name one of their cells to the user."""
 
-    columns: dict[str, pl.Series]
     names: dict[str, str]
+    """Role -> the column's name; its position where there is no header."""
+    column: Callable[[str], pl.Series]
+    """Role -> the column's cells."""
     where: Callable[[int], str]
     """Row (from 0) -> `file, line 7`."""
+    has_header: bool
+    unused: tuple[str, ...]
+    """Names of the columns without a role."""
+    maybe_time: str
+    """One of them that looks like times, where no column is the time."""
+
+    def cell(self, row: int, role: str) -> str:
+        """`file, line 7, column 'when'`."""
+        name = shown(self.names[role]) if self.has_header else f"{self.names[role]} ({role})"
+        return f"{self.where(row)}, column {name}"
+
+
+def tabled(
+    names: Sequence[str],
+    chosen: Mapping[str, int],
+    has_header: bool,
+    column: Callable[[int], pl.Series],
+    sample: Callable[[int], Sequence[object]],
+    where: Callable[[int], str],
+) -> Table:
+    """The table of the chosen columns. `column` and `sample` give all cells and the first few of a position."""
+    named = [name.strip() if has_header else str(position) for position, name in enumerate(names)]
+    free = [position for position in range(len(names)) if position not in chosen.values()]
+    likely = (named[i] for i in free if "timestamp" not in chosen and cells.looks_like_times(sample(i)))
+    return Table(
+        {role: named[position] for role, position in chosen.items()},
+        lambda role: column(chosen[role]),
+        where,
+        has_header,
+        tuple(named[position] for position in free),
+        next(likely, ""),
+    )
 
 
 class _BadQuotes(Exception):
@@ -71,36 +107,42 @@ def unpack(raw: bytes, path: str) -> bytes:
         raise UserError(f"{path}: the gzip file is damaged or cut short; copy or download it again") from None
 
 
-def read_table(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
+def read_table(raw: bytes, path: str, columns: Mapping[str, str], kind: Kind = INTERACTIONS) -> Table:
     """The columns of an unpacked Parquet or text file."""
-    return _parquet(raw, path, columns) if raw.startswith(b"PAR1") else _text(raw, path, columns)
+    read = _parquet if raw.startswith(b"PAR1") else _text
+    return read(raw, path, columns, kind)
 
 
-def _parquet(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
+def _parquet(raw: bytes, path: str, columns: Mapping[str, str], kind: Kind) -> Table:
     import polars as pl
 
     try:
         frame = pl.read_parquet(io.BytesIO(raw))
     except Exception:  # Polars has no one error for a damaged file
         raise UserError(f"{path}: the Parquet file is damaged; copy or write it again") from None
-    chosen = choose(frame.columns, True, columns, path)
+    return frame_table(frame, path, columns, kind)
+
+
+def frame_table(frame: pl.DataFrame, name: str, columns: Mapping[str, str], kind: Kind = INTERACTIONS) -> Table:
+    """The columns of a Polars frame."""
+    chosen = choose(frame.columns, True, columns, name, kind)
     if not frame.height:
-        raise UserError(f"{path}: has columns but no rows; add some")
-    return Table(
-        {role: frame.to_series(position) for role, position in chosen.items()},
-        {role: shown(frame.columns[position]) for role, position in chosen.items()},
-        lambda row: f"{path}, row {row + 1}",
-    )
+        raise UserError(f"{name}: has columns but no rows; add some")
+
+    def sample(position: int) -> Sequence[object]:
+        return frame.to_series(position).head(SAMPLE_RECORDS).to_list()
+
+    return tabled(frame.columns, chosen, True, frame.to_series, sample, lambda row: f"{name}, row {row + 1}")
 
 
-def _text(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
-    text = _decode(raw, path)
+def _text(raw: bytes, path: str, columns: Mapping[str, str], kind: Kind) -> Table:
+    text = _decode(raw, path, kind)
     if not text.strip():
-        raise UserError(f"{path}: the file is empty; write one interaction per line, e.g. user,item,time")
-    layout = _sniff(text, path, columns)
-    has_header = _has_header(layout.sample, path, columns)
+        raise UserError(f"{path}: the file is empty; write {kind.line}")
+    layout = _sniff(text, path, columns, kind)
+    has_header = _has_header(layout.sample, path, columns, kind)
     names = layout.sample[0]
-    chosen = choose(names, has_header, columns, f"{path}, line 1")
+    chosen = choose(names, has_header, columns, f"{path}, line 1", kind)
     frame = _frame(text, layout, has_header, path)
     if not frame.height:
         raise UserError(f"{path}: has a header but no rows; add some")
@@ -109,69 +151,72 @@ def _text(raw: bytes, path: str, columns: Mapping[str, str]) -> Table:
         records = _records(text, layout.separator, layout.quoted)
         return f"{path}, line {next(islice(records, row + has_header, None))[0]}"
 
-    return Table(
-        {role: frame.to_series(position) for role, position in chosen.items()},
-        {role: shown(names[i]) if has_header else f"{i} ({role})" for role, i in chosen.items()},
-        where,
-    )
+    def sample(position: int) -> Sequence[object]:
+        return [fields[position] for fields in layout.sample[int(has_header) :] if position < len(fields)]
+
+    return tabled(names, chosen, has_header, frame.to_series, sample, where)
 
 
-def _decode(raw: bytes, path: str) -> str:
-    """UTF-8 text with `\\n` between lines."""
+def _decode(raw: bytes, path: str, kind: Kind) -> str:
+    """UTF-8 text with `\\n` between lines. Titles may also be Latin-1, as in MovieLens."""
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     if b"\r" in raw:
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    bad = raw.find(b"\0")  # a zero byte is valid UTF-8, but not text
     try:
-        text, bad = raw.decode().rstrip("\n"), raw.find(b"\0")  # a zero byte is valid UTF-8, but not text
+        text = raw.decode()
     except UnicodeDecodeError as error:
-        text, bad = "", error.start
+        text = raw.decode("latin-1")
+        bad = bad if kind is TITLES else error.start
     if bad >= 0:
         line = raw.count(b"\n", 0, bad) + 1
         raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8")
-    return text
+    return text.rstrip("\n")
 
 
-def _sniff(text: str, path: str, columns: Mapping[str, str]) -> _Layout:
+def _sniff(text: str, path: str, columns: Mapping[str, str], kind: Kind) -> _Layout:
     """The separator: one with which the header is recognised, else one that gives the first lines equal lengths."""
     head = text[:_SAMPLE_CHARACTERS]
     if len(head) < len(text):
         head = head[: head.rfind("\n") + 1] or head
-    # `::` files and RecBole's .inter files have no quoted fields: a quote mark there is part of a title.
+    # RecBole's files have no quoted fields either.
     quotes = '"' in text and ":token" not in head.partition("\n")[0]
     layouts = []
-    for separator in SEPARATORS:
-        quoted = quotes and separator != "::"
+    separators = _BARS if kind is TITLES else SEPARATORS
+    for separator in separators:
+        quoted = quotes and separator not in _UNQUOTED
         records = _records(head, separator, quoted, strict=False)
-        sample = [fields for _, fields in islice(records, _SAMPLE_RECORDS)]
+        sample = [fields for _, fields in islice(records, SAMPLE_RECORDS)]
         if sample and len(sample[0]) > 1:
             layouts.append(_Layout(separator, quoted, sample))
     if not layouts:
-        *most, last = SEPARATORS.values()
-        raise UserError(f"{path}, line 1: only one column found; separate user and item by {', '.join(most)} or {last}")
-    named = [layout for layout in layouts if _names_columns(layout.sample[0], columns)]
+        *most, last = separators.values()
+        both = " and ".join(kind.needed)
+        raise UserError(f"{path}, line 1: only one column found; separate {both} by {', '.join(most)} or {last}")
+    named = [layout for layout in layouts if _names_columns(layout.sample[0], columns, kind)]
     even = [layout for layout in layouts if len({len(fields) for fields in layout.sample}) == 1]
     return [*named, *even, *layouts][0]
 
 
-def _names_columns(first: list[str], columns: Mapping[str, str]) -> bool:
-    """Whether the first record names the user's columns, or both user and item by common names."""
+def _names_columns(first: list[str], columns: Mapping[str, str], kind: Kind) -> bool:
+    """Whether the first record names the user's columns, or all needed ones by common names."""
     theirs = [column for column in columns.values() if not is_position(column)]
-    return any(column in (name.strip() for name in first) for column in theirs) or _is_known(first)
+    return any(column in (name.strip() for name in first) for column in theirs) or _is_known(first, kind)
 
 
-def _is_known(first: list[str]) -> bool:
-    return {"user", "item"} <= recognise(first).keys()
+def _is_known(first: list[str], kind: Kind) -> bool:
+    return recognise(first, kind).keys() >= set(kind.needed)
 
 
-def _has_header(sample: list[list[str]], path: str, columns: Mapping[str, str]) -> bool:
+def _has_header(sample: list[list[str]], path: str, columns: Mapping[str, str], kind: Kind) -> bool:
     first, rest = sample[0], sample[1:]
-    if _is_known(first) or any(not is_position(column) for column in columns.values()):
+    if _is_known(first, kind) or any(not is_position(column) for column in columns.values()):
         return True
     valued = [all(map(_is_value, column)) for column in zip(*rest, strict=False)]
     likely = any(valued) and not any(map(_is_value, first))  # words above a column of numbers or dates
-    known = recognise(first).keys()
-    if not columns and (likely or known & {"user", "item"}):
-        raise UserError(unnamed(first, [r for r in ("user", "item") if r not in known], f"{path}, line 1"))
+    known = recognise(first, kind).keys()
+    if not columns and (likely or known & set(kind.needed)):
+        raise UserError(unnamed(first, [r for r in kind.needed if r not in known], f"{path}, line 1", kind))
     return likely
 
 
@@ -258,5 +303,5 @@ def _uneven(where: str, fields: list[str], layout: _Layout) -> str:
     wrong, remedy = ("few", "complete") if len(fields) < layout.width else ("many", "shorten")
     return (
         f"{where}: too {wrong} fields, {len(fields)} instead of the {layout.width} of line 1: "
-        f"{listing(fields)} (separated by {SEPARATORS[layout.separator]}); {remedy} the line"
+        f"{listing(fields)} (separated by {_BARS[layout.separator]}); {remedy} the line"
     )

@@ -83,6 +83,7 @@ def generate(users: int = 943, items: int = 1682, interactions: int = 100_000, s
         sha256=hashlib.sha256(text.encode()).hexdigest(),
         source_rows=interactions,
         titles=titles,
+        columns={role: role for role in ("user", "item", "rating", "timestamp")},
     )
 
 

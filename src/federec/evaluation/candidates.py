@@ -1,4 +1,5 @@
-"""The items a device ranks its held-out item against: 99 it never touched for validation, 99 others for test."""
+"""The items a device ranks its held-out item against: 99 it never touched for validation, 99 others for test. Where
+several items are held out, the oldest of each part is ranked."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from federec import streams
 from federec.data.split import Split
+from federec.errors import UserError
 
 SAMPLED = 99
 
@@ -18,7 +20,7 @@ _USERS = 1 << 11  # processed together
 
 @dataclass(frozen=True)
 class Candidates:
-    """int32 item codes [E, 1 + 99]: the held-out item first, -1 where a user has too few untouched items.
+    """int32 item codes [E, 1 + 99]: the held-out item first, -1 where a user has none, or too few untouched items.
     Row e belongs to user `users[e]`."""
 
     users: Tensor
@@ -37,8 +39,10 @@ def sample(split: Split, seed: int, count: int = SAMPLED, most: int | None = Non
     if most is not None:
         key = streams.bits(streams.keys(seed, streams.ONCE, split.number(users)), streams.EVALUATED)
         users = users[np.sort(np.argsort(key, kind="stable")[:most])]
+        if min(split.valid.first(users).max(), split.test.first(users).max()) < 0:
+            raise UserError(f"none of the {most} users drawn has both parts to evaluate; raise --evaluate-users")
     valid, test = (np.empty((len(users), 1 + count), np.int32) for _ in range(2))
-    valid[:, 0], test[:, 0] = split.valid[users], split.test[users]
+    valid[:, 0], test[:, 0] = split.valid.first(users), split.test.first(users)
     for start in range(0, len(users), _USERS):  # in blocks, so that only the result is large
         block = slice(start, start + _USERS)
         valid[block, 1:], test[block, 1:] = _draw(split, users[block], seed, count)

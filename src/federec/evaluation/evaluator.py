@@ -3,23 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from federec.data.split import Split
+from federec.data.split import HeldOut, Split, ragged
 from federec.evaluation.candidates import Candidates, sample
 from federec.evaluation.metrics import Metrics, lightest_quarter, list_metrics, rank_metrics
-from federec.evaluation.ranking import TOP, full_ranks, sampled_ranks
+from federec.evaluation.ranking import TOP, Pairs, full_ranks, sampled_ranks
 
 Score = Callable[[Tensor], Tensor]
 """Items [C, K] -> scores [C, K]; row c belongs to the c-th of the users at hand."""
 
 Report = dict[str, Metrics]
-"""`sampled`, `full`, and each for the quarter of users with the fewest interactions: `sampled_light`, `full_light`."""
+"""`sampled`, `full`, and each for the quarter of users with the fewest interactions: `sampled_light`, `full_light`. For
+test also `full_cold_users`, of users without training items, and `full_cold_items`, of items that nobody trained on,
+where there are any."""
 
-_BLOCK_BYTES = 32 * 2**20
+BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 32 * 2**20}
+"""What scoring a block of items may take: little enough for a CPU's cache, enough for a GPU to be worth a launch."""
+
+
+def score_all(users: Tensor, score: Score, n_items: int, width: int) -> Tensor:
+    """The users' scores of all items, block by block; scoring holds `width` values for each (user, item) pair."""
+    size = max(1, BLOCK_BYTES[users.device.type] // (4 * width * len(users)))
+    blocks = torch.arange(n_items, device=users.device).split(size)
+    return torch.cat([score(block.expand(len(users), -1)) for block in blocks], 1)
+
+
+def train_pairs(split: Split, users: Tensor) -> Pairs:
+    """Row (index among these users) and item of each of their training pairs."""
+    row, items = ragged(split.ptr, split.train, users.cpu().numpy())
+    pairs = torch.from_numpy(np.stack([row, items])).to(users.device)
+    return pairs[0], pairs[1]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The held-out items of validation or of test: [P] pairs of an evaluated user and an item, user by user."""
+
+    ptr: Tensor
+    """[E + 1] where the pairs of each evaluated user begin."""
+    items: Tensor
+    owner: Tensor
+    """The row of each pair's user among the evaluated users; this and what follows is always on the CPU."""
+    light: Tensor
+    """Rows of the quarter of users with the fewest training interactions, of those that have a pair."""
+    cold_users: Tensor
+    """[P] whether the pair's user has no training item."""
+    cold_items: Tensor
+    """[P] whether nobody trained on the pair's item."""
+
+    @staticmethod
+    def of(held_out: HeldOut, split: Split, users: np.ndarray, device: torch.device | str) -> Part:
+        owner, items = ragged(held_out.ptr, held_out.items, users)
+        first = np.unique(owner * split.data.n_items + items, return_index=True)[1]
+        first.sort()  # an item that a user repeats is one place in the list
+        owner, items = owner[first], items[first]
+        trained = np.diff(split.ptr)[users]
+        rows = np.unique(owner)
+        light = rows[lightest_quarter(torch.from_numpy(trained[rows])).numpy()]
+        ptr = torch.from_numpy(np.searchsorted(owner, np.arange(len(users) + 1))).to(device)
+        codes = torch.from_numpy(items.astype(np.int64)).to(device)
+        rest = owner, light, trained[owner] == 0, split.cold[items]
+        return Part(ptr, codes, *map(torch.from_numpy, rest))
+
+    def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The pairs of these evaluated users, and the position in `rows` of each one's user."""
+        if self.one_each:
+            return rows, torch.arange(len(rows), device=rows.device)
+        counts = self.ptr[rows + 1] - self.ptr[rows]
+        owner = torch.arange(len(rows), device=rows.device).repeat_interleave(counts)
+        shift = self.ptr[rows] - (counts.cumsum(0) - counts)
+        return torch.arange(len(owner), device=rows.device) + shift[owner], owner
+
+    @cached_property
+    def several(self) -> bool:
+        """Whether a user has several pairs."""
+        return bool((self.owner.diff() == 0).any())
+
+    @cached_property
+    def one_each(self) -> bool:
+        """Whether every evaluated user has one pair, as under leave-one-out."""
+        return len(self.owner) == len(self.ptr) - 1 and not self.several
+
+    @property
+    def rows(self) -> Tensor:
+        """Rows of the users that have a pair."""
+        rows: Tensor = self.owner.unique_consecutive()
+        return rows
+
+    def metrics(self, ranks: Tensor, chosen: Tensor | None = None) -> Metrics:
+        """Metrics of the pairs' ranks [P], or of some of the pairs: a mask [P]."""
+        owner = self.owner
+        if chosen is not None:
+            ranks, owner = ranks[chosen], owner[chosen]
+        return rank_metrics(ranks, owner if self.several else None)
+
+    @property
+    def light_pairs(self) -> Tensor:
+        """[P] whether the pair's user is light."""
+        light: Tensor = torch.isin(self.owner, self.light)
+        return light
 
 
 class Evaluator:
@@ -35,8 +123,9 @@ class Evaluator:
         self.candidates = Candidates(self.users, self.both[:, 0], self.both[:, 1])
         self.row = torch.full((split.data.n_users,), -1, device=device)
         self.row[self.users] = torch.arange(len(self.users), device=device)
-        interactions = torch.from_numpy(np.diff(split.ptr))[candidates.users]
-        self.light = lightest_quarter(interactions)
+        codes = candidates.users.numpy()
+        self.parts = tuple(Part.of(part, split, codes, device) for part in (split.valid, split.test))
+        """Validation and test."""
 
     def sampled(self) -> Sampled:
         """A new ranking against the 99 candidates."""
@@ -50,6 +139,8 @@ class Evaluator:
 class Sampled:
     """Ranks of the held-out items among the candidates."""
 
+    whole = None
+
     def __init__(self, evaluator: Evaluator) -> None:
         self.of = evaluator
         # One row more than evaluated users: all others write their ranks there, and nobody reads them. So nothing has
@@ -59,13 +150,13 @@ class Sampled:
 
     @property
     def valid(self) -> Tensor:
-        """Each evaluated user's rank of the validation item."""
-        return self._ranks[:-1, 0]
+        """Each evaluated user's rank of its first validation item; -1 where it has none."""
+        return self._ranks[:-1, 0].where(self.of.both[:, 0, 0] >= 0, -1)
 
     @property
     def test(self) -> Tensor:
-        """Each evaluated user's rank of the test item."""
-        return self._ranks[:-1, 1]
+        """Each evaluated user's rank of its first test item; -1 where it has none."""
+        return self._ranks[:-1, 1].where(self.of.both[:, 1, 0] >= 0, -1)
 
     def add(self, users: Tensor, score: Score) -> None:
         """Rank for these users; those that are not evaluated are ignored."""
@@ -93,11 +184,12 @@ class Sampled:
     def metrics(self) -> tuple[Report, Report]:
         """The metrics of validation and of test."""
         valid, test = self._ranks[:-1].T.cpu()
-        light = self.of.light
-        return (
-            {"sampled": rank_metrics(valid), "sampled_light": rank_metrics(valid[light])},
-            {"sampled": rank_metrics(test), "sampled_light": rank_metrics(test[light])},
-        )
+        return _sampled(self.of.parts[0], valid), _sampled(self.of.parts[1], test)
+
+
+def _sampled(part: Part, ranks: Tensor) -> Report:
+    """The metrics of a part from each evaluated user's rank."""
+    return {"sampled": rank_metrics(ranks[part.rows]), "sampled_light": rank_metrics(ranks[part.light])}
 
 
 class Full:
@@ -106,10 +198,9 @@ class Full:
     def __init__(self, evaluator: Evaluator, width: int) -> None:
         self.of = evaluator
         self.width = width
-        count = len(evaluator.users)
-        self.valid = torch.zeros(count, dtype=torch.int64)
-        self.test = self.valid.clone()
-        self.lists = torch.zeros(count, min(TOP, evaluator.split.data.n_items), dtype=torch.int64)
+        self.valid, self.test = (torch.zeros(len(part.owner), dtype=torch.int64) for part in evaluator.parts)
+        """The rank of each held-out item, in the order of the pairs of `Evaluator.parts`."""
+        self.lists = torch.zeros(len(evaluator.users), min(TOP, evaluator.split.data.n_items), dtype=torch.int64)
 
     def add(self, users: Tensor, score: Score) -> None:
         """Rank for these users, item block by item block."""
@@ -117,16 +208,18 @@ class Full:
         real = rows >= 0
         if not bool(real.any()):
             return
-        n_items = self.of.split.data.n_items
-        size = max(1, int(_BLOCK_BYTES / (4 * self.width * len(users))))
-        blocks = torch.arange(n_items, device=users.device).split(size)
-        scores = torch.cat([score(block.expand(len(users), -1)) for block in blocks], 1)[real]
-        known = rows[real]
-        held_out = self.of.candidates.valid[known, 0].long(), self.of.candidates.test[known, 0].long()
-        ranks = full_ranks(scores, self._train(users[real]), *held_out)
-        known = known.cpu()
-        self.valid[known], self.test[known] = ranks.valid.cpu(), ranks.test.cpu()
-        self.lists[known] = ranks.lists.cpu()
+        scores = score_all(users, score, self.of.split.data.n_items, self.width)[real]
+        known, parts = rows[real], self.of.parts
+        (valid, valid_row), (test, test_row) = (part.pairs(known) for part in parts)
+        held_out = (valid_row, parts[0].items[valid]), (test_row, parts[1].items[test])
+        ranks = full_ranks(scores, train_pairs(self.of.split, users[real]), *held_out)
+        self.valid[valid.cpu()], self.test[test.cpu()] = ranks.valid.cpu(), ranks.test.cpu()
+        self.lists[known.cpu()] = ranks.lists.cpu()
+
+    @property
+    def whole(self) -> Tensor:
+        """[n_users]: who is ranked against all items."""
+        return self.of.row >= 0
 
     def tensors(self) -> dict[str, Tensor]:
         """Ranks and lists so far, 0 for users that are not ranked yet."""
@@ -136,21 +229,16 @@ class Full:
         """Set the ranks and lists of all users."""
         self.valid, self.test, self.lists = (tensors[name] for name in ("valid", "test", "lists"))
 
-    def _train(self, users: Tensor) -> tuple[Tensor, Tensor]:
-        """Row (index among these users) and item of each of their training pairs."""
-        split, codes = self.of.split, users.cpu().numpy()
-        items = [split.train[split.ptr[code] : split.ptr[code + 1]] for code in codes]
-        row = np.repeat(np.arange(len(codes)), [len(part) for part in items])
-        pairs = torch.from_numpy(np.stack([row, np.concatenate(items)])).to(users.device)
-        return pairs[0], pairs[1]
-
     def metrics(self) -> tuple[Report, Report]:
-        """The metrics of validation and of test. Test also has those of the lists, which leave out all known items."""
-        light, n_items = self.of.light, self.of.split.data.n_items
-        return (
-            {"full": rank_metrics(self.valid), "full_light": rank_metrics(self.valid[light])},
-            {
-                "full": rank_metrics(self.test) | list_metrics(self.lists, n_items),
-                "full_light": rank_metrics(self.test[light]) | list_metrics(self.lists[light], n_items),
-            },
-        )
+        """The metrics of validation and of test. Test also has those of the lists, which leave out all known items, and
+        those of cold users and items."""
+        valid, test = self.of.parts
+        n_items, light = self.of.split.data.n_items, test.light_pairs
+        tested = {
+            "full": test.metrics(self.test) | list_metrics(self.lists[test.rows], n_items),
+            "full_light": test.metrics(self.test, light) | list_metrics(self.lists[test.light], n_items),
+        }
+        for name, cold in (("full_cold_users", test.cold_users), ("full_cold_items", test.cold_items)):
+            if cold.any():
+                tested[name] = test.metrics(self.test, cold)
+        return {"full": valid.metrics(self.valid), "full_light": valid.metrics(self.valid, valid.light_pairs)}, tested

@@ -1,9 +1,10 @@
-"""From ranks to metrics. One item is held out per user, so for a 0-based rank r and a cut-off K:
+"""From ranks to metrics. For 0-based ranks r_1 < r_2 < ... of a user's n held-out items and a cut-off K:
 
-    HR@K = recall@K = [r < K]      precision@K = [r < K] / K
-    NDCG@K = [r < K] / log2(r + 2)      MRR@K = MAP@K = [r < K] / (r + 1)
+    HR@K = [r_1 < K]      recall@K = hits / n      precision@K = hits / K,      hits = number of r_i < K
+    NDCG@K = sum_{r_i < K} 1 / log2(r_i + 2)  /  sum_{i <= min(n, K)} 1 / log2(i + 1)
+    MRR@K = [r_1 < K] / (r_1 + 1)      MAP@K = sum_{r_i < K} i / (r_i + 1)  /  min(n, K)
 
-A metric is the mean over users.
+With one item, HR = recall and MRR = MAP. A metric is the mean over users that have a held-out item.
 """
 
 from __future__ import annotations
@@ -11,13 +12,33 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from federec.errors import UserError, did_you_mean
+
 CUTS = (5, 10, 20)
 
 Metrics = dict[str, float]
 
+RANKINGS = ("sampled", "full")
+NAMES = tuple(f"{name}@{k}" for k in CUTS for name in ("hr", "ndcg", "mrr", "recall", "precision", "map"))
+"""Of the metrics of ranks."""
 
-def rank_metrics(ranks: Tensor) -> Metrics:
-    """Means over users, at every cut-off: from the fraction of users at each rank up to the last cut-off."""
+
+def metric_of(text: str) -> tuple[str, str]:
+    """The ranking and the metric of a text like `full.ndcg@10`."""
+    ranking, _, metric = str(text).partition(".")
+    if ranking not in RANKINGS or metric not in NAMES:
+        known = [f"{ranking}.{metric}" for ranking in RANKINGS for metric in NAMES]
+        remedy = did_you_mean(str(text), known).partition(" (known")[0]
+        raise UserError(f"unknown metric '{text}'{remedy or '; write it like full.ndcg@10 or sampled.hr@10'}")
+    return ranking, metric
+
+
+def rank_metrics(ranks: Tensor, owner: Tensor | None = None) -> Metrics:
+    """Means over users, at every cut-off. `owner` [P] says whose each rank is, where users can have several; else each
+    user has one, and the fraction of users at each rank up to the last cut-off is enough."""
+    if owner is not None:
+        users, row = owner.unique(return_inverse=True)
+        return {name: float(values.mean()) for name, values in user_metrics(ranks, row, len(users)).items()}
     last = max(CUTS)
     fraction = torch.bincount(ranks.long().clamp(max=last), minlength=last + 1)[:last].double() / len(ranks)
     position = torch.arange(last)
@@ -36,6 +57,38 @@ def rank_metrics(ranks: Tensor) -> Metrics:
             f"map@{k}": mrr[k - 1],
         }
     return out
+
+
+def user_metrics(ranks: Tensor, owner: Tensor | None = None, users: int | None = None) -> dict[str, Tensor]:
+    """What each user contributes to the means of `rank_metrics`: [users] for every metric, not a number for a user
+    without a held-out item. `owner` [P] is the row of the user that each rank belongs to; without it, rank e is that
+    of user e, and -1 says that there is none."""
+    users = len(ranks) if users is None else users
+    owner = torch.arange(users) if owner is None else owner.long()
+    owner, ranks = owner[ranks >= 0], ranks[ranks >= 0].long()
+    order = (owner * (1 + int(ranks.max()) if len(ranks) else 1) + ranks).argsort(stable=True)
+    owner, ranks = owner[order], ranks[order]  # each user's best first
+    held = torch.bincount(owner, minlength=users)
+    place = torch.arange(len(owner)) - (held.cumsum(0) - held)[owner] + 1
+    position = ranks.double()
+
+    def total(values: Tensor) -> Tensor:
+        return torch.zeros(users, dtype=torch.float64).index_add_(0, owner, values)
+
+    out: dict[str, Tensor] = {}
+    for k in CUTS:
+        hit, possible = (ranks < k).double(), held.clamp(1, k)
+        hits = total(hit)
+        ideal = (1 / torch.log2(torch.arange(k).double() + 2)).cumsum(0)
+        out |= {
+            f"hr@{k}": (hits > 0).double(),
+            f"ndcg@{k}": total(hit / torch.log2(position + 2)) / ideal[possible - 1],
+            f"mrr@{k}": total(hit * (place == 1) / (position + 1)),
+            f"recall@{k}": hits / held,
+            f"precision@{k}": hits / k,
+            f"map@{k}": total(hit * place / (position + 1)) / possible,
+        }
+    return {name: values.masked_fill(held == 0, torch.nan) for name, values in out.items()}
 
 
 def list_metrics(lists: Tensor, n_items: int) -> Metrics:

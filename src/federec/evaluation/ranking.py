@@ -28,16 +28,38 @@ class FullRanks:
     """[E, TOP] item codes, best first; -1 where a user has fewer unknown items."""
 
 
-def full_ranks(scores: Tensor, train: tuple[Tensor, Tensor], valid: Tensor, test: Tensor) -> FullRanks:
-    """Rank all items: scores [E, n_items] (overwritten); train: row and item code of all training pairs.
+Pairs = tuple[Tensor, Tensor]
+"""Row and item code of each pair."""
 
-    Validation ranks among items outside training; test also leaves out the validation item, known by then.
+
+def full_ranks(scores: Tensor, train: Pairs, valid: Pairs, test: Pairs) -> FullRanks:
+    """Rank all items: scores [E, n_items] (overwritten); the pairs of each part.
+
+    Validation ranks among items outside training; test also leaves out the validation items, known by then. A held-out
+    item is never left out of its own ranking, even if the user trained on it. Held-out items of the same part stay in
+    the list, so that their ranks are the positions in one list.
     """
-    user = torch.arange(len(scores), device=scores.device)
-    valid_score, test_score = scores[user, valid], scores[user, test]
-    scores[train] = -torch.inf
-    valid_rank = (~(scores < valid_score[:, None])).sum(1) - 1
-    scores[user, valid] = -torch.inf
-    test_rank = (~(scores < test_score[:, None])).sum(1) - 1
+    test_scores = scores[test]
+    valid_ranks = validation_ranks(scores, train, valid)
+    scores[valid] = -torch.inf
+    scores[test] = test_scores
+    test_ranks = _positions(scores, test[0], test_scores)
     best = scores.topk(min(TOP, scores.shape[1]), dim=1)
-    return FullRanks(valid_rank, test_rank, torch.where(best.values == -torch.inf, -1, best.indices))
+    return FullRanks(valid_ranks, test_ranks, torch.where(best.values == -torch.inf, -1, best.indices))
+
+
+def validation_ranks(scores: Tensor, train: Pairs, valid: Pairs) -> Tensor:
+    """The ranks of validation items alone; the scores of training items are overwritten."""
+    values = scores[valid]
+    scores[train] = -torch.inf
+    scores[valid] = values
+    return _positions(scores, valid[0], values)
+
+
+def _positions(scores: Tensor, row: Tensor, values: Tensor) -> Tensor:
+    """How many other items of its row do not score below each of these values, [P]."""
+    if torch.equal(row, torch.arange(len(scores), device=row.device)):  # one item of each user: nothing is copied
+        return scores.shape[1] - 1 - (scores < values[:, None]).sum(1)
+    parts = zip(row.split(len(scores)), values.split(len(scores)), strict=True)
+    found = [scores.shape[1] - 1 - (scores[rows] < some[:, None]).sum(1) for rows, some in parts]
+    return torch.cat(found) if found else torch.zeros_like(row)

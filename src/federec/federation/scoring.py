@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +16,20 @@ from federec.cohort.layers import SERVER, Params
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 
+Score = Callable[[Tensor], Tensor]
+"""Items [C, K] -> scores [C, K]; row c belongs to the c-th of the users at hand."""
+
+
+class Ranking(Protocol):
+    """Takes the scores of a few users at a time."""
+
+    @property
+    def whole(self) -> Tensor | None:
+        """[n_users]: who is ranked against all items, nobody else is ranked; None: everybody, against a few items."""
+
+    def add(self, users: Tensor, score: Score) -> None:
+        """Ask for scores of these users and rank by them."""
+
 
 def score_global(
     method: DeviceMethod, state: State, users: Tensor, items: Tensor, devices: Devices | None = None
@@ -20,9 +37,11 @@ def score_global(
     """Scores [C, K] of items [C, K] with the server's rows, each user's private parameters and, with `devices`, each
     user's own history."""
     p: Params = {name: value[users] for name, value in state.private.items()}
+    same = items.stride(0) == 0  # everybody scores the same items: their rows are looked up once
     for name, param in method.shared().items():
         value = state.shared[name]
-        p[name] = value[items] if param.rows else value.expand(len(users), *value.shape)
+        rows = value[items[0]] if param.rows and same else value
+        p[name] = value[items] if param.rows and not same else rows.expand(len(users), *rows.shape)
     owner = torch.arange(len(users), device=users.device)[:, None]
     for name, store in state.stores.items():
         p[name] = store.take(users, owner, items)
@@ -31,11 +50,22 @@ def score_global(
     return method.score(p)
 
 
-def score_own(method: DeviceMethod, cohort: Cohort, state: State, items: Tensor) -> Tensor:
+def score_own(method: DeviceMethod, cohort: Cohort, state: State, items: Tensor, some: Tensor | None = None) -> Tensor:
     """Scores with each device's own tuned rows, and with the server's rows, as the device received them, for items that
-    it did not tune. `state` has the shared parameters that the round began with and the new private ones."""
-    owner = torch.arange(len(cohort), device=items.device)[:, None]
-    return _score_tuned(method, cohort, state, items, cohort.rows.find(owner, items), cohort.tables)
+    it did not tune. `state` has the shared parameters that the round began with and the new private ones. `some` are
+    the places of the devices that score; all of the cohort if not given."""
+    owner = torch.arange(len(cohort), device=items.device) if some is None else some
+    slots = cohort.rows.find(owner[:, None], items)
+    return _score_tuned(method, cohort, state, items, slots, cohort.tables, some)
+
+
+def rank_own(ranks: Ranking, method: DeviceMethod, cohort: Cohort, state: State, size: int) -> None:
+    """Rank the cohort's devices by those scores; against all items, `size` devices at a time."""
+    if ranks.whole is None:
+        ranks.add(cohort.users, partial(score_own, method, cohort, state))
+        return
+    for some in ranks.whole[cohort.users].nonzero().flatten().split(size):
+        ranks.add(cohort.users[some], partial(score_own, method, cohort, state, some=some))
 
 
 @dataclass
@@ -64,18 +94,27 @@ class Neighbour:
 
 
 def _score_tuned(
-    method: DeviceMethod, cohort: Cohort, state: State, items: Tensor, slots: Tensor, tables: Params
+    method: DeviceMethod,
+    cohort: Cohort,
+    state: State,
+    items: Tensor,
+    slots: Tensor,
+    tables: Params,
+    some: Tensor | None = None,
 ) -> Tensor:
     """Score with row `slots` of the tables where there is one (>= 0), else with the rows sent to the device."""
-    p: Params = dict(cohort.params)
+    p, users, history = dict(cohort.params), cohort.users, cohort.history
+    if some is not None:
+        p, users = {name: value[some] for name, value in p.items()}, users[some]
+        history = history and history.of(some)
     tuned = (slots >= 0)[:, :, None]
     for name, param in method.shared().items():
         if param.rows:
             p[name + SERVER] = state.shared[name][items]
             p[name] = torch.where(tuned, tables[name][slots.clamp(min=0)], p[name + SERVER])
     for name, store in state.stores.items():
-        owner = torch.arange(len(cohort), device=items.device)[:, None]
-        p[name] = store.take(cohort.users, owner, items)
-    if cohort.history is not None:
-        p |= method.recall(state.shared, cohort.history, items)
+        owner = torch.arange(len(users), device=items.device)[:, None]
+        p[name] = store.take(users, owner, items)
+    if history is not None:
+        p |= method.recall(state.shared, history, items)
     return method.score(p)

@@ -32,7 +32,7 @@ def attend(
     a = leaky_relu(around, 0.2).masked_fill(~there, -1e9).softmax(2)
     e = a[:, :, :1] * z + (a[:, :, 1:, None] * peers).sum(2) @ w
     nodes = torch.cat([u, e], 1)
-    real = torch.cat([torch.ones_like(there[:, :1, 0]), there[:, :, 0]], 1)
+    real = torch.cat([there.new_ones(len(there), 1), there[:, :, 0]], 1)
     b = leaky_relu(dot(start, u) + dot(end, nodes), 0.2).masked_fill(~real, -1e9).softmax(1)
     share = torch.cat([torch.zeros_like(b[:, :1]), b[:, 1:]], 1)
     return (b[:, None] @ nodes @ w.mT)[:, 0], share, share * (nodes * torch.cat([u, z], 1)).sum(2)

@@ -17,7 +17,7 @@ from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
 from federec.mathematics.spectrum import effective_rank, singular_values
 from federec.methods.forms import Form
-from federec.settings import Settings
+from federec.settings import Part
 from federec.stages.base import Stage
 
 View = Literal["own", "global"]
@@ -25,7 +25,7 @@ Notes = dict[str, float | list[float]]
 """Figures of a round by name."""
 
 
-class Method(Settings):
+class Method(Part):
     """A way to recommend. Its fields are its settings, by default those of its paper; its class variables say what it
     is."""
 
@@ -45,6 +45,16 @@ class Method(Settings):
         if "name" not in vars(cls):
             cls.name = hyphenated(cls.__name__)
 
+    @classmethod
+    def called(cls) -> str:
+        return f"'{cls.name}'"
+
+    def __or__(self, plugin: object) -> Method:
+        """The method with a plug-in on it: `FedMF(dim=32) | SAM(rho_shared=0.05)`, or a class for the plug-in's default
+        settings."""
+        # The plug-in does it (`Plugin.__ror__`): methods know no plug-ins.
+        return self | plugin() if isinstance(plugin, type) else NotImplemented
+
     @property
     def most_rounds(self) -> int | None:
         """The number of rounds after which nothing changes any more; None where there is no such end."""
@@ -57,7 +67,19 @@ def hyphenated(name: str) -> str:
 
 
 class DeviceMethod(Method):
-    """A method trained on the devices. Subclasses say what is shared and private, and how a device scores."""
+    """A method trained on the devices. Subclasses say what is shared and private, and how a device scores.
+
+    >>> class Mine(fr.DeviceMethod):
+    ...     def shared(self):
+    ...         return {"items": fr.item_rows(8)}
+    ...     def private(self):
+    ...         return {"user": fr.Param((8,))}
+    ...     def score(self, p):
+    ...         return fr.dot(p["user"], p["items"])
+    ...     def step(self, step):
+    ...         self.descend(step, {"user": 0.1, "items": 1.0})
+    >>> run = fr.train(Mine(), data, rounds=1)
+    """
 
     view: ClassVar[View] = "global"
     """The item rows a device ranks with: its `own`, as tuned this round, or the server's new `global` ones."""

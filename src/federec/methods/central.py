@@ -8,14 +8,24 @@ from torch import Tensor
 
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
-from federec.data.split import Split
+from federec.data.split import Split, ragged
 from federec.methods.base import Method
 
 
 class CentralMethod(Method):
     """A method fitted on pooled data. Each round refits or refines; the round is chosen on validation as ever.
 
-    New tensors come to be where the run takes place: its trainer says so to torch."""
+    New tensors come to be where the run takes place: its trainer says so to torch.
+
+    >>> import torch
+    >>> class Newest(fr.CentralMethod):
+    ...     default_rounds = 1
+    ...     def refine(self, model, split, round_):
+    ...         return {"codes": torch.arange(split.data.n_items).float()}
+    ...     def scores(self, model, split, users):
+    ...         return model["codes"].expand(len(users), -1)
+    >>> run = fr.train(Newest(), data)
+    """
 
     def start(self, split: Split, seed: int) -> Params:
         """First values."""
@@ -36,10 +46,7 @@ class CentralMethod(Method):
 
 def history_matrix(split: Split, users: Tensor) -> Tensor:
     """[C, n_items] with 1 where a user's training history has the item; for a few users at a time."""
-    codes = users.cpu().numpy()
-    counts = split.ptr[codes + 1] - split.ptr[codes]
-    row = np.repeat(np.arange(len(codes)), counts)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(split.ptr[codes], counts)
+    row, items = ragged(split.ptr, split.train, users.cpu().numpy())
     matrix = torch.zeros(len(users), split.data.n_items)
-    matrix[torch.from_numpy(row), torch.from_numpy(split.train[place].astype(np.int64))] = 1.0
+    matrix[torch.from_numpy(row), torch.from_numpy(items.astype(np.int64))] = 1.0
     return matrix

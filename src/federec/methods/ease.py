@@ -22,7 +22,11 @@ _BLOCK = 512
 
 
 class EASE(CentralMethod):
-    """Centralised reference: item-item regression in closed form."""
+    """Centralised reference: item-item regression in closed form.
+
+    >>> fr.EASE(l2=[100.0, 1000.0])
+    EASE(l2=(100.0, 1000.0))
+    """
 
     name: ClassVar[str] = "ease"
     paper: ClassVar[str] = "Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"

@@ -23,7 +23,11 @@ from federec.methods.fedals import FedALS, fold, unfold
 
 
 class FCF(FedALS):
-    """Weighted matrix factorisation: devices solve for user vectors, the server steps item rows by Adam."""
+    """Weighted matrix factorisation: devices solve for user vectors, the server steps item rows by Adam.
+
+    >>> fr.train(fr.FCF(dim=8), data, rounds=1).method.name
+    'fcf'
+    """
 
     name: ClassVar[str] = "fcf"
     paper: ClassVar[str] = (

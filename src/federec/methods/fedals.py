@@ -24,7 +24,11 @@ from federec.methods.base import DeviceMethod
 
 
 class FedALS(DeviceMethod):
-    """Weighted matrix factorisation: devices solve for user vectors, the server for item rows."""
+    """Weighted matrix factorisation: devices solve for user vectors, the server for item rows.
+
+    >>> fr.train(fr.FedALS(dim=8), data, rounds=1).method.name
+    'fedals'
+    """
 
     name: ClassVar[str] = "fedals"
     paper: ClassVar[str] = "ours, after Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"
@@ -67,9 +71,8 @@ class FedALS(DeviceMethod):
         return {"items": items[rows.ids]}, {"outer": (items.T @ items).expand(len(users), -1, -1)}
 
     def fit(self, cohort: Cohort) -> None:
-        slots, counts = cohort.rows.slots, cohort.samples.counts
-        real = torch.arange(slots.shape[1], device=slots.device) < counts[:, None]
-        rows = cohort.tables["items"][slots] * real[:, :, None]
+        assert cohort.history is not None
+        rows = cohort.tables["items"][cohort.own_rows()] * cohort.history.real[:, :, None]
         a = torch.baddbmm(cohort.params["outer"] + self.ridge(rows), rows.mT, rows, alpha=self.alpha)
         cohort.params["user"] = torch.linalg.solve(a, (1 + self.alpha) * rows.sum(1))
 

@@ -31,7 +31,11 @@ from federec.methods.ease import item_weights
 
 
 class FedEASE(DeviceMethod):
-    """Item-item regression in closed form, from the sum of the devices' co-occurrences."""
+    """Item-item regression in closed form, from the sum of the devices' co-occurrences.
+
+    >>> fr.FedEASE.closed_form
+    True
+    """
 
     name: ClassVar[str] = "fedease"
     paper: ClassVar[str] = "ours, after Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"
@@ -90,7 +94,7 @@ class FedEASE(DeviceMethod):
         window, owner, history = self.trial(cohort.round)[0], cohort.rows.owner, cohort.history
         assert history is not None
         age = torch.zeros_like(owner)
-        age[cohort.rows.slots[history.real]] = history.age[history.real]  # of each (device, item) row
+        age[cohort.own_rows()[history.real]] = history.age[history.real]  # of each (device, item) row
         value = history.real[owner].float()
         if window:
             value *= torch.exp(-(age[:, None] - history.age[owner]).abs() / window)

@@ -20,7 +20,11 @@ from federec.methods.forms import Form, LinearScore
 
 
 class FedMF(DeviceMethod):
-    """Matrix factorisation: a private user vector, shared item rows."""
+    """Matrix factorisation: a private user vector, shared item rows.
+
+    >>> fr.FedMF(dim=16)
+    FedMF(batch=256, negatives=4, epochs=1, dim=16, lr=0.1, item_lr_factor=80.0)
+    """
 
     name: ClassVar[str] = "fedmf"
     paper: ClassVar[str] = "Chai et al., Secure Federated Matrix Factorization, IEEE Intelligent Systems 2021"

@@ -22,7 +22,11 @@ from federec.methods.forms import Form, NeuralScore
 
 
 class FedNCF(DeviceMethod):
-    """Neural collaborative filtering: a private user vector, shared item rows and a shared MLP."""
+    """Neural collaborative filtering: a private user vector, shared item rows and a shared MLP.
+
+    >>> fr.train(fr.FedNCF(dim=8), data, rounds=1).method.name
+    'fedncf'
+    """
 
     name: ClassVar[str] = "fedncf"
     paper: ClassVar[str] = "Perifanis and Efraimidis, Federated Neural Collaborative Filtering, KBS 2022"

@@ -39,7 +39,11 @@ _REASON = "its devices take no steps on shared parameters, only a gradient"
 
 
 class FedPerGNN(DeviceMethod):
-    """Graph attention over the user's items and anonymous users who share them; noisy gradients."""
+    """Graph attention over the user's items and anonymous users who share them; noisy gradients.
+
+    >>> fr.FedPerGNN(dim=8).dim
+    8
+    """
 
     name: ClassVar[str] = "fedpergnn"
     paper: ClassVar[str] = "Wu et al., A federated graph neural network framework, Nature Communications 2022"
@@ -103,8 +107,7 @@ class FedPerGNN(DeviceMethod):
         history, rows = cohort.history, cohort.rows
         leaf = {name: cohort.params[name].detach().requires_grad_() for name in ("user", *_LAYERS)}
         leaf["items"] = table = cohort.tables["items"].detach().requires_grad_()
-        own = torch.arange(len(cohort), device=table.device)[:, None]
-        held = rows.find(own, history.items).where(history.real, rows.slots[:, :1])
+        held = cohort.own_rows()
         node = torch.zeros_like(rows.ids)  # of each row in its device's graph: 0 for none, items count from 1
         node[held[history.real]] = history.real.cumsum(1)[history.real]
         slots = rows.slots if self.target == "ranking" else held

@@ -32,7 +32,11 @@ from federec.methods.forms import AdditiveScore, Form
 
 
 class FedRAP(DeviceMethod):
-    """Additive personalisation: shared item rows plus each device's own, pushed apart; the shared ones sparse."""
+    """Additive personalisation: shared item rows plus each device's own, pushed apart; the shared ones sparse.
+
+    >>> sorted(fr.FedRAP(dim=8).private())
+    ['own', 'score.0.bias', 'score.0.weight']
+    """
 
     name: ClassVar[str] = "fedrap"
     paper: ClassVar[str] = "Li et al., Federated Recommendation with Additive Personalization, ICLR 2024"

@@ -30,7 +30,11 @@ from federec.methods.forms import Form, NeuralScore
 
 
 class FedRecGEL(DeviceMethod):
-    """NeuMF with sharpness-aware gradients for the shared and for the private parameters."""
+    """NeuMF with sharpness-aware gradients for the shared and for the private parameters.
+
+    >>> fr.FedRecGEL(rho_shared=0.0).rho_shared
+    0.0
+    """
 
     name: ClassVar[str] = "fedrecgel"
     paper: ClassVar[str] = "Yu et al., Sharpness-Aware Minimization for Generalized Embedding Learning, WWW 2026"

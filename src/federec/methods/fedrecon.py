@@ -23,7 +23,11 @@ from federec.methods.forms import Form, LinearScore
 
 
 class FedRecon(DeviceMethod):
-    """Matrix factorisation whose user vectors are rebuilt in every round on half of the local data."""
+    """Matrix factorisation whose user vectors are rebuilt in every round on half of the local data.
+
+    >>> fr.train(fr.FedRecon(dim=8), data, rounds=1).method.name
+    'fedrecon'
+    """
 
     name: ClassVar[str] = "fedrecon"
     paper: ClassVar[str] = "Singhal et al., Federated Reconstruction: Partially Local Federated Learning, NeurIPS 2021"

@@ -24,7 +24,11 @@ _BLOCK = 20_000  # interactions solved for at a time
 
 
 class IALS(CentralMethod):
-    """Centralised reference: weighted matrix factorisation by alternating least squares."""
+    """Centralised reference: weighted matrix factorisation by alternating least squares.
+
+    >>> fr.train(fr.IALS(dim=8), data, rounds=1).method.name
+    'ials'
+    """
 
     name: ClassVar[str] = "ials"
     paper: ClassVar[str] = "Hu et al., Collaborative Filtering for Implicit Feedback Datasets, ICDM 2008"
@@ -42,10 +46,11 @@ class IALS(CentralMethod):
         return {"items": 0.1 * torch.randn(split.data.n_items, self.dim, generator=generator)}
 
     def refine(self, model: Params, split: Split, round_: int) -> Params:
-        by_item = np.argsort(split.train, kind="stable")
-        users = np.repeat(np.arange(split.data.n_users), np.diff(split.ptr))[by_item]
-        item_ptr = np.concatenate([[0], np.cumsum(np.bincount(split.train, minlength=split.data.n_items))])
-        people = self.solve(model["items"], split.ptr, split.train)
+        ptr, train, _ = split.distinct  # x_ij is 0 or 1, however often the data repeats a pair
+        by_item = np.argsort(train, kind="stable")
+        users = np.repeat(np.arange(split.data.n_users), np.diff(ptr))[by_item]
+        item_ptr = np.concatenate([[0], np.cumsum(np.bincount(train, minlength=split.data.n_items))])
+        people = self.solve(model["items"], ptr, train)
         return {"users": people, "items": self.solve(people, item_ptr, users)}
 
     def solve(self, fixed: Tensor, ptr: NDArray[np.int64], others: NDArray[np.integer]) -> Tensor:

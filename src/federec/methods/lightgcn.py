@@ -28,7 +28,11 @@ from federec.methods.pooled import PooledMethod
 
 
 class LightGCN(PooledMethod):
-    """Centralised reference: embeddings smoothed over the graph of users and items."""
+    """Centralised reference: embeddings smoothed over the graph of users and items.
+
+    >>> fr.LightGCN(dim=8).dim
+    8
+    """
 
     name: ClassVar[str] = "lightgcn"
     paper: ClassVar[str] = "He et al., LightGCN: Simplifying and Powering Graph Convolution Network, SIGIR 2020"
@@ -94,8 +98,9 @@ class LightGCN(PooledMethod):
 def adjacency(split: Split) -> Tensor:
     """D^-1/2 A D^-1/2 over users, then items, as a sparse matrix."""
     n_users, size = split.data.n_users, split.data.n_users + split.data.n_items
-    users = torch.from_numpy(np.repeat(np.arange(n_users), np.diff(split.ptr)))
-    items = torch.from_numpy(split.train.astype(np.int64)) + n_users
+    ptr, train, _ = split.distinct  # a pair that the data repeats is one edge
+    users = torch.from_numpy(np.repeat(np.arange(n_users), np.diff(ptr)))
+    items = torch.from_numpy(train.astype(np.int64)) + n_users
     ends = torch.stack([torch.cat([users, items]), torch.cat([items, users])])
     degree = torch.bincount(ends[0], minlength=size).float()
     weight = (degree[ends[0]] * degree[ends[1]]).rsqrt()

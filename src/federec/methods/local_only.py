@@ -15,7 +15,11 @@ from federec.methods.pfedrec import PFedRec
 
 
 class LocalOnly(PFedRec):
-    """Control: PFedRec on each device by itself, without a server."""
+    """Control: PFedRec on each device by itself, without a server.
+
+    >>> fr.LocalOnly().name
+    'local-only'
+    """
 
     name: ClassVar[str] = "local-only"
     paper: ClassVar[str] = "control"

@@ -19,7 +19,11 @@ from federec.methods.pooled import PooledMethod
 
 
 class MF(PooledMethod):
-    """Centralised reference: FedMF's model on pooled data."""
+    """Centralised reference: FedMF's model on pooled data.
+
+    >>> fr.train(fr.MF(dim=8), data, rounds=1).method.name
+    'mf'
+    """
 
     name: ClassVar[str] = "mf"
     paper: ClassVar[str] = "Koren et al., Matrix Factorization Techniques for Recommender Systems, Computer 2009"

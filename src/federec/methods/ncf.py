@@ -22,7 +22,11 @@ _USERS = 16  # scored at a time
 
 
 class NCF(PooledMethod):
-    """Centralised reference: FedNCF's model on pooled data."""
+    """Centralised reference: FedNCF's model on pooled data.
+
+    >>> fr.NCF(dim=8).dim
+    8
+    """
 
     name: ClassVar[str] = "ncf"
     paper: ClassVar[str] = "He et al., Neural Collaborative Filtering, WWW 2017"

@@ -19,7 +19,12 @@ from federec.methods.base import DeviceMethod
 
 
 class NegativeCount(DeviceMethod):
-    """Control: ranks items by how seldom they were drawn as negatives; exposes the leak of `paper`."""
+    """Control: ranks items by how seldom they were drawn as negatives; exposes the leak of `paper`.
+
+    >>> leak = fr.train(fr.NegativeCount(), data, rounds=5, protocol="paper")
+    >>> leak.test["sampled"]["hr@10"] > 2 * fr.train(fr.NegativeCount(), data, rounds=5).test["sampled"]["hr@10"]
+    True
+    """
 
     name: ClassVar[str] = "negative-count"
     paper: ClassVar[str] = "control"

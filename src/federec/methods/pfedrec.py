@@ -22,7 +22,11 @@ from federec.methods.forms import Form, LinearScore
 
 
 class PFedRec(DeviceMethod):
-    """Dual personalisation: a private score function and privately tuned item rows."""
+    """Dual personalisation: a private score function and privately tuned item rows.
+
+    >>> fr.train(fr.PFedRec(dim=8), data, rounds=1).method.view
+    'own'
+    """
 
     name: ClassVar[str] = "pfedrec"
     paper: ClassVar[str] = "Zhang et al., Dual Personalization on Federated Recommendation, IJCAI 2023"

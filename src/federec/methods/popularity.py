@@ -14,7 +14,11 @@ from federec.methods.central import CentralMethod
 
 
 class Popularity(CentralMethod):
-    """Control: rank items by how often they were interacted with."""
+    """Control: rank items by how often they were interacted with.
+
+    >>> fr.train(fr.Popularity(), data).method.name
+    'popularity'
+    """
 
     name: ClassVar[str] = "popularity"
     paper: ClassVar[str] = "control"

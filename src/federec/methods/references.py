@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, UnionType
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator
@@ -48,6 +48,8 @@ class Kind(Generic[T]):
         """The class that a reference names. A class stands for itself."""
         if isinstance(reference, type):
             return self._checked(reference, reference.__qualname__)
+        if isinstance(reference, UnionType):
+            raise UserError(f"{reference}: make objects of the classes first, as in FedMF() | DualPer()")
         if not isinstance(reference, str):
             raise UserError(f"{reference!r:.80} is no {self.word}; give an object or a class of one, or a reference")
         if reference in self.registered:

@@ -26,9 +26,10 @@ from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Sampled
 from federec.evaluation.metrics import rank_metrics
 from federec.evaluation.protocols import protocol
+from federec.evaluation.selection import SampleRanks, Selection
 from federec.federation.channel import Channel
 from federec.federation.device import learn
-from federec.federation.scoring import score_global, score_own
+from federec.federation.scoring import rank_own, score_global
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
@@ -47,8 +48,11 @@ from federec.stages.secure_sum import SecureSum
 
 log = logging.getLogger("federec.device")
 
-_USERS = 256  # scored at a time
+_USERS = 256  # scored at a time on a few items
+_FULL = 32  # the same on all items
 _DRAWN = 32  # users whose samples are drawn at a time, to see which rows they need
+Rankings = Sampled | SampleRanks | Full
+
 _ANY = torch.tensor([-1])  # stands for rows that are not known yet
 
 
@@ -178,11 +182,11 @@ class Work:
         """Learn: the sum of the users' messages, and the state with what is private."""
         order, method = self.order, self.method
         state = self.folder.begin(order.run, order.round, self.start())
-        ranks = self.evaluator.sampled()
+        rankings = self.rankings() if method.view == "own" else []
 
         def observe(cohort: Cohort) -> None:
-            if method.view == "own":
-                ranks.add(cohort.users, partial(score_own, method, cohort, state))
+            for ranks in rankings:
+                rank_own(ranks, method, cohort, state, _FULL)
 
         total, touched = Sum(self.devices.n_items), torch.zeros(self.devices.n_items, dtype=torch.bool)
 
@@ -195,8 +199,17 @@ class Work:
             method, state, self.devices, self.users, seed, order.round, channel, deliver, observe, None, Real()
         )
         sums = {name: (float(sum_), int(count)) for name, (sum_, count) in learned.figures.items()}
-        update = self.sent(total, touched)
-        return self.reply(order.round + 1, sums=sums | metric_sums(ranks), update=update), state
+        for ranks in rankings:
+            sums |= metric_sums(ranks)
+        return self.reply(order.round + 1, sums=sums, update=self.sent(total, touched)), state
+
+    def rankings(self) -> list[Rankings]:
+        """The rankings of a round. Against all items only where the server sent the rows of all."""
+        rankings: list[Rankings] = [self.evaluator.sampled()]
+        if not self.order.shared.rows or len(self.order.shared.ids) == len(self.catalogue):
+            samples, rounds = float(self.devices.lengths(self.users, self.method.negatives).sum()), self.config.rounds
+            rankings += Selection(self.evaluator, self.config.seed, samples, rounds or 1).rankings(rounds or 1)
+        return rankings
 
     def sent(self, total: Sum, touched: Tensor) -> Payload:
         """The sum of the users' updates, after the stages that work on it."""
@@ -221,28 +234,31 @@ class Work:
         again from there."""
         order, method = self.order, self.method
         state = self.folder.after(order.run, order.keep, self.start())
-        rankings: list[Sampled | Full] = []
-        if not order.full or not self.hidden:  # told in the round already; in two sums they would differ by one device
-            rankings.append(self.evaluator.sampled())
+        rankings = self.rankings()
         if order.full:
-            rankings.append(self.evaluator.full())
+            rankings = [self.evaluator.full()]
+            if not self.hidden:  # else told in the round already; in two sums they would differ by one device
+                rankings.append(self.evaluator.sampled())
 
         def observe(cohort: Cohort) -> None:
             for ranks in rankings:
-                ranks.add(cohort.users, partial(score_own, method, cohort, state))
+                rank_own(ranks, method, cohort, state, _FULL)
 
         if method.view == "own":
             seed, silent = self.config.seed, Channel()
             learn(method, state, self.devices, self.users, seed, order.round, silent, _drop, observe)
         else:
-            for users in self.evaluator.users.split(_USERS):
-                for ranks in rankings:
+            for ranks in rankings:
+                ranked = self.evaluator.users if ranks.whole is None else ranks.whole.nonzero().flatten()
+                for users in ranked.split(_USERS if ranks.whole is None else _FULL):
                     ranks.add(users, partial(score_global, method, state, users, devices=self.devices))
         sums: dict[str, tuple[float, int]] = {}
         if order.full:  # not in every round: it never changes, so sums that differ by one device would tell it
             sums["interactions"] = float(len(self.evaluator.split.data)), len(self.users)
         for ranks in rankings:
             sums |= metric_sums(ranks)
+        if order.full and self.hidden:  # these were told in the round, too
+            sums = {name: told for name, told in sums.items() if not name.startswith("valid ")}
         return self.reply(order.round + 1, sums=sums)
 
 
@@ -278,14 +294,15 @@ def _drop(update: Update, users: Tensor) -> None:
     """The round is only played again to rank: nothing leaves."""
 
 
-def metric_sums(ranks: Sampled | Full) -> dict[str, tuple[float, int]]:
+def metric_sums(ranks: Rankings) -> dict[str, tuple[float, int]]:
     """Sums of the metrics over the users that are ranked, and how many these are: `valid sampled hr@10`, ..."""
     kind = "sampled" if isinstance(ranks, Sampled) else "full"
     count = len(ranks.valid)
-    if not count or (isinstance(ranks, Sampled) and len(ranks.missing())):
+    if not count or (not isinstance(ranks, Full) and len(ranks.missing())):
         return {}
+    parts = {"valid": ranks.valid} | ({} if isinstance(ranks, SampleRanks) else {"test": ranks.test})
     return {
         f"{part} {kind} {name}": (value * count, count)
-        for part, values in (("valid", ranks.valid), ("test", ranks.test))
+        for part, values in parts.items()
         for name, value in rank_metrics(values).items()
     }

@@ -23,7 +23,6 @@ from federec.cohort.layers import Params
 from federec.cohort.update import Update
 from federec.errors import UserError
 from federec.evaluation.metrics import Metrics, rank_metrics
-from federec.evaluation.protocols import protocol
 from federec.federation.device import Learned
 from federec.federation.round import select
 from federec.federation.server import settle
@@ -46,7 +45,7 @@ from federec.reporting.report import html_report
 from federec.runs.best import Best
 from federec.runs.config import RunConfig
 from federec.runs.folder import Line, RunFolder
-from federec.runs.loop import EngineChoice, Played, Review, outcome, play_rounds
+from federec.runs.loop import EngineChoice, Played, Review, outcome, play_rounds, selected
 from federec.stages.secure_sum import SecureSum
 
 TRIES = 3
@@ -156,7 +155,6 @@ class Server:
         self.catalogue = Catalogue.read(path / CATALOGUE)
         self.state = State.start(self.method, settings.sizes[0], 0, config.seed)
         self.best = Best()
-        self.choose = protocol(config.protocol).choose
         self.nodes: dict[int, Node] = {}
         self.norms = Norms()
         self.suspects = Suspects(self.minimum)
@@ -208,7 +206,9 @@ class Server:
             }
             replies, _ = self.ask(orders)
         valid, test = ({"sampled": mean_metrics(replies, f"{part} sampled")} for part in ("valid", "test"))
-        value, after = valid["sampled"].get(self.choose), round_ - 1 if own else round_
+        if full := mean_metrics(replies, "valid full"):
+            valid["full"] = full
+        value, after = selected(self.config, valid), round_ - 1 if own else round_
         self.best = self.best.considered(round_, value, after)  # as the run loop does, for what nodes must keep
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
         model = start if own else self.state
@@ -275,7 +275,7 @@ class Server:
         valid, test = (  # under secure sums sampled metrics are told once, in the round itself
             {
                 "sampled": mean_metrics(replies, f"{part} sampled") or played[part],
-                "full": mean_metrics(replies, f"{part} full"),
+                "full": mean_metrics(replies, f"{part} full") or played.get(f"{part}_full", {}),
             }
             for part in ("valid", "test")
         )

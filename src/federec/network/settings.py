@@ -12,10 +12,13 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from federec.cohort.layers import USERS
 from federec.errors import UserError, did_you_mean, first_fault
+from federec.evaluation.metrics import metric_of
+from federec.evaluation.protocols import protocol
 from federec.federation.channel import Link
 from federec.files import read_bytes, write_atomic
 from federec.methods.base import DeviceMethod
@@ -126,9 +129,17 @@ def check_secure(method: DeviceMethod, link: Link) -> None:
 
 def prepare(path: Path, config: RunConfig, settings: FederationSettings, catalogue: Catalogue) -> None:
     """A new federation's folder. Where the configuration names no channel, devices only send under `secure-sum`."""
+    rule = config.split or ("given" if config.held_out or "split" in config.columns else "leave-one-out")
+    if rule != "leave-one-out":
+        raise UserError(f"split '{rule}': a federation's devices hold out their own two newest items; leave it out")
     if config.channel is None:
         config = config.model_copy(update={"channel": SECURE})
-    _, link = check_method(config, settings)
+    method, link = check_method(config, settings)
+    kind, metric = metric_of(config.select or protocol(config.protocol).select)
+    partial = len(link.channel.asks(torch.tensor([-1]))) and any(param.rows for param in method.shared().values())
+    if kind == "full" and partial:
+        # Devices that only fetch the rows they need cannot rank all items in every round.
+        config = config.model_copy(update={"select": f"sampled.{metric}"})
     hides = "secure-sum" in link.channel
     cohort = smallest_cohort(settings.expected) if settings.expected > 1 else COHORT
     minimum = settings.minimum or (cohort if hides else 1)

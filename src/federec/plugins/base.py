@@ -7,21 +7,29 @@ A plug-in is a mix-in: `plug(FedMF, DualPer)` is the class `FedMF` with the plug
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod, Method, hyphenated
 from federec.methods.forms import Form
-from federec.settings import Settings
+from federec.settings import Part
 
 if TYPE_CHECKING:
     _Below = DeviceMethod  # what `super()` is, once a plug-in lies over a method
 else:
-    _Below = Settings  # a plug-in brings its own settings only, never the defaults of a method
+    _Below = Part  # a plug-in brings its own settings only, never the defaults of a method
 
 
 class Plugin(_Below):
-    """Overrides parts of whatever device method lies below it."""
+    """Overrides parts of whatever device method lies below it. An object by itself holds only the plug-in's settings:
+    `|` puts it on a method.
+
+    >>> class Halved(fr.Plugin):
+    ...     def descend(self, step, rates):
+    ...         super().descend(step, {name: rate / 2 for name, rate in rates.items()})
+    >>> run = fr.train(fr.FedMF(dim=8) | Halved(), data, rounds=1)
+    """
 
     plugin: ClassVar[str]
     """What it is called. By default made of the name of the class: DualPer would be `dual-per`."""
@@ -34,6 +42,25 @@ class Plugin(_Below):
         if "plugin" not in vars(cls):
             cls.plugin = hyphenated(cls.__name__)
 
+    @classmethod
+    def called(cls) -> str:
+        return f"'{cls.name}'" if issubclass(cls, Method) else f"plug-in '{cls.plugin}'"
+
+    def __ror__(self, method: object) -> Method:
+        """The method with this plug-in on it."""
+        if not isinstance(method, Method) or _PLUGGED in vars(type(self)):
+            return NotImplemented
+        return plug(type(method), type(self))(**dict(method), **dict(self))
+
+    def __repr__(self) -> str:
+        """As it is written in Python: `FedMF(dim=32, ...) | SAM(rho_shared=0.02, rho_private=0.02)`."""
+        shown = []
+        class_, plugins = parts(type(self))
+        for part in (class_, *plugins):
+            settings = ", ".join(f"{key}={getattr(self, key)!r}" for key in part.model_fields)
+            shown.append(f"{part.__name__}({settings})")
+        return " | ".join(shown)
+
     def fuse(self, form: Form) -> Form | None:
         """The fused form of the method below, as the plug-in changes it; None, the default, where no kernel plays that.
         Say what becomes of each form that the plug-in knows, and None of all others: a form may be new."""
@@ -43,30 +70,36 @@ class Plugin(_Below):
 def plug(method: type[Method], *plugins: type[Plugin]) -> type[Method]:
     """The method class with plug-ins laid over it, the last one outermost."""
     for plugin in plugins:
-        if not issubclass(method, DeviceMethod):
-            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': it is not trained on devices")
-        if plugin.changes_steps and method.closed_form:
-            reason = "its devices solve in closed form and take no steps"
-            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {reason}")
-        if plugin.plugin in method.refuses:
-            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {method.refuses[plugin.plugin]}")
-        if plugin.plugin in method.plugins:
-            raise UserError(f"plug-in '{plugin.plugin}' is given twice")
-        if clash := sorted({*plugin.model_fields} & {*method.model_fields}):
-            raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': both have a setting '{clash[0]}'")
-        members = {
-            _PLUGGED: True,
-            "name": method.name,
-            "plugin": plugin.plugin,
-            "plugins": (*method.plugins, plugin.plugin),
-            "__module__": __name__,
-            "__doc__": method.__doc__,
-            "__annotations__": {"plugins": ClassVar[tuple[str, ...]]},
-            "model_config": {"use_attribute_docstrings": False},  # already read from the classes below
-            "fused_form": _fused_form(plugin, method),
-        }
-        method = type(f"{plugin.__name__}{method.__name__}", (plugin, method), members)
+        method = _laid(method, plugin)
     return method
+
+
+@cache  # so that methods with the same plug-ins and settings are equal
+def _laid(method: type[Method], plugin: type[Plugin]) -> type[Method]:
+    """The method class with one plug-in laid over it."""
+    if not issubclass(method, DeviceMethod):
+        raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': it is not trained on devices")
+    if plugin.changes_steps and method.closed_form:
+        reason = "its devices solve in closed form and take no steps"
+        raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {reason}")
+    if plugin.plugin in method.refuses:
+        raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': {method.refuses[plugin.plugin]}")
+    if plugin.plugin in method.plugins:
+        raise UserError(f"plug-in '{plugin.plugin}' is given twice")
+    if clash := sorted({*plugin.model_fields} & {*method.model_fields}):
+        raise UserError(f"plug-in '{plugin.plugin}' does not fit '{method.name}': both have a setting '{clash[0]}'")
+    members = {
+        _PLUGGED: True,
+        "name": method.name,
+        "plugin": plugin.plugin,
+        "plugins": (*method.plugins, plugin.plugin),
+        "__module__": __name__,
+        "__doc__": method.__doc__,
+        "__annotations__": {"plugins": ClassVar[tuple[str, ...]]},
+        "model_config": {"use_attribute_docstrings": False},  # already read from the classes below
+        "fused_form": _fused_form(plugin, method),
+    }
+    return type(f"{plugin.__name__}{method.__name__}", (plugin, method), members)
 
 
 _PLUGGED = "__plugged__"  # marks a class that `plug` made

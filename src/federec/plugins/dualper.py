@@ -21,7 +21,11 @@ from federec.plugins.base import Plugin
 
 
 class DualPer(Plugin):
-    """Keep the score function private, tune the item rows after it, rank with the tuned rows."""
+    """Keep the score function private, tune the item rows after it, rank with the tuned rows.
+
+    >>> (fr.FedMF() | fr.DualPer()).plugins
+    ('dualper',)
+    """
 
     plugin: ClassVar[str] = "dualper"
     view: ClassVar[View] = "own"

@@ -13,7 +13,11 @@ from federec.stages.laplace import Laplace
 
 
 class LDP(Plugin):
-    """Laplace noise on every value a device sends."""
+    """Laplace noise on every value a device sends.
+
+    >>> (fr.FedMF() | fr.LDP(laplace=0.1)).stages()
+    (Laplace(scale=0.1),)
+    """
 
     plugin: ClassVar[str] = "ldp"
     changes_steps: ClassVar[bool] = False

@@ -31,6 +31,7 @@ from torch.linalg import vector_norm
 from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import SERVER, Param, Params
 from federec.errors import UserError
+from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, Form, LinearScore, Mixing
 from federec.plugins.base import Plugin
 
@@ -38,7 +39,11 @@ ODDS = "plgc.odds"
 
 
 class PLGC(Plugin):
-    """Mix tuned and received item rows in the score; keep the dimensions of item rows from repeating one another."""
+    """Mix tuned and received item rows in the score; keep the dimensions of item rows from repeating one another.
+
+    >>> (fr.FedMF() | fr.PLGC(beta=0.0)).beta
+    0.0
+    """
 
     plugin: ClassVar[str] = "plgc"
 
@@ -55,7 +60,7 @@ class PLGC(Plugin):
 
     @model_validator(mode="after")
     def _has_rows(self) -> Self:
-        if not self.tables():
+        if isinstance(self, DeviceMethod) and not self.tables():  # by itself it holds only its settings
             raise UserError(f"plug-in 'plgc' does not fit '{self.name}': its devices share no item rows")
         return self
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from pydantic import PositiveFloat
 
 from federec.cohort.cohort import Cohort
@@ -18,7 +17,11 @@ from federec.plugins.base import Plugin
 
 
 class Recency(Plugin):
-    """Weight a device's positives by how new they are."""
+    """Weight a device's positives by how new they are.
+
+    >>> (fr.FedMF() | fr.Recency(half_life=20)).half_life
+    20.0
+    """
 
     plugin: ClassVar[str] = "recency"
 
@@ -32,7 +35,6 @@ class Recency(Plugin):
         assert history is not None
         weight = (0.5 ** (history.age / self.half_life) + self.least) * history.real
         weight *= (history.counts / weight.sum(1))[:, None]
-        owner = torch.arange(len(cohort), device=weight.device)[:, None]
-        rows = cohort.rows.find(owner, history.items)[history.real]  # no device draws its own positives as negatives
+        rows = cohort.own_rows()[history.real]  # no device draws its own positives as negatives
         cohort.emphasis = weight.new_ones(len(cohort.rows)).index_put_((rows,), weight[history.real])
         super().fit(cohort)

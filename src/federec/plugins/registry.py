@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
-from federec.errors import UserError, did_you_mean, first_fault
 from federec.methods.base import Method
 from federec.methods.references import Kind
 from federec.methods.registry import METHOD, METHODS, method_class
@@ -50,21 +47,17 @@ def build(
 ) -> Method:
     """A method with plug-ins and settings, checked before anything is trained."""
     class_ = plug(method_class(method), *map(plugin_class, plugins))
-    settings = settings or {}
-    for key in settings:
-        if key not in class_.model_fields:
-            raise UserError(f"'{class_.name}' has no setting '{key}'{did_you_mean(key, class_.model_fields)}")
-    try:
-        return class_.model_validate(settings)
-    except ValidationError as error:
-        setting, why = first_fault(error)
-        raise UserError(f"setting {setting} of '{class_.name}': {why}") from None
+    return class_(**{str(key): value for key, value in (settings or {}).items()})
 
 
-def with_plugins(method: Method, plugins: Iterable[str | type[Plugin]]) -> Method:
-    """The method, with its settings, under further plug-ins."""
-    class_, known = parts(type(method))
-    return build(class_, (*known, *plugins), method.model_dump())
+def with_plugins(method: Method, plugins: Iterable[str | type[Plugin] | Plugin]) -> Method:
+    """The method, with its settings, under further plug-ins: with their own settings, or with defaults."""
+    for plugin in plugins:
+        if isinstance(plugin, Plugin):
+            method = method | plugin
+        else:
+            method = plug(type(method), plugin_class(plugin))(**dict(method))
+    return method
 
 
 def references(method: Method) -> tuple[str, tuple[str, ...]]:

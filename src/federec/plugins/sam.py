@@ -24,7 +24,11 @@ from federec.plugins.base import Plugin
 
 
 class SAM(Plugin):
-    """Step along gradients taken uphill: seeks flat minima of the shared and of the private parameters."""
+    """Step along gradients taken uphill: seeks flat minima of the shared and of the private parameters.
+
+    >>> (fr.FedMF() | fr.SAM(rho_shared=0.05)).rho_shared
+    0.05
+    """
 
     plugin: ClassVar[str] = "sam"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 _WIDTH, _HEIGHT = 440, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 32
+_FULL = ("ndcg@10", "hr@10")
 _COLOURS = ("#0969da", "#d1570a", "#1a7f37")
 
 
@@ -21,6 +22,9 @@ def svg_curves(history: list[dict[str, Any]], best_round: int) -> str:
         for part, metric in (("valid", "hr@10"), ("test", "hr@10"), ("test", "ndcg@10"))
     }
     figures = [_figure("Sampled metrics", rounds, accuracy, best_round)]
+    if any("valid_full" in line for line in history):
+        full = {f"valid {metric}": [line.get("valid_full", {}).get(metric) for line in history] for metric in _FULL}
+        figures.insert(0, _figure("Metrics against all items (a sample of users)", rounds, full, best_round))
     if any(line["loss"] is not None for line in history):
         figures.append(_figure("Training loss", rounds, {"loss": [line["loss"] for line in history]}, best_round))
     return f"<div style='display:flex;flex-wrap:wrap;gap:1rem'>{''.join(figures)}</div>"

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from federec.reporting.curves import svg_curves
-from federec.reporting.tables import channel_text
+from federec.reporting.labels import channel_text
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d0d7de; --soft: #57606a; }
@@ -20,24 +20,36 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 p.note, figcaption { color: var(--soft); } figure { margin: 0; max-width: 100%; } svg { max-width: 100%; }
 """
 
+_INSIDE = """
+.federec th, .federec td { text-align: left !important; } .federec td.n, .federec th.n { text-align: right !important; }
+.federec figure { margin: 0; max-width: 100%; } .federec svg { max-width: 100%; }
+"""
+"""The style of a part of another page, which has its own colours."""
+
+HEADLINES = (("full", "ndcg@10"), ("sampled", "hr@10"))
+"""The figures that stand for a run where there is no space for more."""
+
 _RANKINGS = {
+    "full": "against all items",
+    "full_light": "against all items, lightest quarter of users",
+    "full_cold_users": "against all items, users without a training item",
+    "full_cold_items": "against all items, items that nobody trained on",
     "sampled": "sampled: against 99 items",
-    "full": "full: against all items",
     "sampled_light": "sampled, lightest quarter of users",
-    "full_light": "full, lightest quarter of users",
 }
-_SHOWN = ("hr@5", "hr@10", "hr@20", "ndcg@10", "mrr@10", "coverage@10", "gini@10")
+_SHOWN = ("ndcg@10", "hr@10", "mrr@10", "hr@5", "hr@20", "coverage@10", "gini@10")
 
 
-def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
-    """The report: what was run, the tables, the curves."""
-    name = escape("+".join([result["method"], *result["plugins"]]))
+def _settings(result: dict[str, Any]) -> dict[str, object]:
+    """What was run, in words."""
     data, seconds, config = result["data"], result["seconds"], result["config"]
-    settings = {
+    return {
         "Data": f"{data['name']}: {data['users']:,} users, {data['items']:,} items, "
         f"{data['interactions']:,} interactions",
+        "Columns": _columns(data),
+        "Split": data.get("split", "last item by time or, without times, random"),
         "Protocol": result["protocol"],
-        "Round": f"{result['best_round']} of {result['rounds']}, chosen on validation",
+        "Round": f"{result['best_round']} of {result['rounds']}, chosen by validation {selected_by(result)}",
         "Seed": result["seed"],
         "Devices": f"{config['participation']:.0%} of them per round, on {config['device']}",
         "Time": f"{seconds['total']:.1f} s, {seconds['per_round']:.2f} s per round; "
@@ -47,7 +59,28 @@ def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
         "Settings": ", ".join(f"{key}={value}" for key, value in config["settings"].items()) or "none",
         "Versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
     }
-    rows = "".join(f"<tr><th>{key}</th><td>{escape(str(value))}</td></tr>" for key, value in settings.items())
+
+
+def _columns(data: dict[str, Any]) -> str:
+    """What the columns of the source were read as."""
+    roles = [f"{role}: {column}" for role, column in data.get("columns", {}).items()]
+    unused = data.get("unused_columns")
+    return "; ".join([", ".join(roles) or "known", *([f"unused: {', '.join(unused)}"] if unused else [])])
+
+
+def selected_by(result: dict[str, Any]) -> str:
+    """The metric that picked the round. Versions that did not write it down chose by sampled ranking."""
+    return str(result.get("selection", {}).get("metric", "sampled.hr@10"))
+
+
+def _rows(settings: dict[str, object]) -> str:
+    return "".join(f"<tr><th>{key}</th><td>{escape(str(value))}</td></tr>" for key, value in settings.items())
+
+
+def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
+    """The report: what was run, the tables, the curves."""
+    name, data = escape("+".join([result["method"], *result["plugins"]])), result["data"]
+    rows = _rows(_settings(result))
     leak = (
         "<p class=note>Under <b>paper</b> held-out items are never drawn as training negatives. That leaks the "
         "answer and flatters every figure here; compare methods under <b>clean</b>.</p>"
@@ -61,6 +94,17 @@ def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
         f"<h2>Test</h2>{_metrics(result['test'])}<h2>Validation</h2>{_metrics(result['valid'])}"
         f"{_views(result['views'])}<h2>Rounds</h2>{svg_curves(history, result['best_round'])}"
         f"{_notes(history, result['best_round'])}</html>\n"
+    )
+
+
+def html_summary(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
+    """What a notebook shows of a run: what was run, the metrics on test, the curves."""
+    name, data = escape("+".join([result["method"], *result["plugins"]])), escape(result["data"]["name"])
+    settings = _settings(result)
+    rows = _rows({key: settings[key] for key in ("Data", "Split", "Protocol", "Round", "Seed", "Time", "Settings")})
+    return (
+        f"<style>{_INSIDE}</style><div class=federec><b>{name} on {data}</b><table>{rows}</table>"
+        f"{_metrics(result['test'])}{svg_curves(history, result['best_round'])}</div>"
     )
 
 

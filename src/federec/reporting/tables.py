@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +11,22 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from federec.data.notebook import plain
+from federec.reporting.labels import channel_text, labels
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from federec.data.sets import NamedSet
     from federec.methods.base import Method
     from federec.plugins.base import Plugin
     from federec.runs.recommendation import Recommendation
     from federec.settings import Settings
 
-_METRICS = (("sampled", "hr@10"), ("sampled", "ndcg@10"), ("full", "hr@10"), ("full", "ndcg@10"))
+Rows = list[dict[str, Any]]
+"""Rows of a table as plain values, for people and for `--json`."""
+
+_METRICS = (("full", "ndcg@10"), ("full", "hr@10"), ("sampled", "ndcg@10"), ("sampled", "hr@10"))
 
 
 def _print(table: Table) -> None:
@@ -37,21 +44,34 @@ def _table(*columns: str, right: Sequence[int] = ()) -> Table:
     return table
 
 
+_KINDS = {
+    "full": "test, against all items",
+    "full_light": "  lightest quarter of users",  # a federation does not know which of all users are light
+    "full_cold_users": "  users without a training item",
+    "full_cold_items": "  items that nobody trained on",
+    "sampled": "test, sampled: against 99 items",
+    "sampled_light": "  lightest quarter of users",
+}
+"""Rows of a run's table, where the run has them."""
+
+
 def run_table(result: dict[str, Any]) -> None:
-    """The outcome of one run."""
-    name, data = "+".join([result["method"], *result["plugins"]]), result["data"]["name"]
-    table = _table(f"{name} on {data}, {result['protocol']}", "hr@10", "ndcg@10", "mrr@10", right=(1, 2, 3))
-    rows = [("test, against 99 items", result["test"]["sampled"])]
-    if "sampled_light" in result["test"]:  # a federation does not know which of all users are light
-        rows += [("  lightest quarter of users", result["test"]["sampled_light"])]
+    """The outcome of one run: the ranking of all items first, the sampled one after it."""
+    name, data, test = "+".join([result["method"], *result["plugins"]]), result["data"], result["test"]
+    columns = ("ndcg@10", "hr@10", "mrr@10")
+    table = _table(f"{name} on {data['name']}, {result['protocol']}", *columns, right=(1, 2, 3))
+    rows = [(text, test[kind]) for kind, text in _KINDS.items() if kind in test]
     rows += [(f"  with {view} item rows", metrics) for view, metrics in result["views"].items()]
-    rows += [("test, against all items", result["test"]["full"])]
     for text, metrics in rows:
-        table.add_row(text, *(_shown(metrics.get(key)) for key in ("hr@10", "ndcg@10", "mrr@10")))
+        table.add_row(text, *(_shown(metrics.get(key)) for key in columns))
     _print(table)
+    if split := data.get("split"):  # results of older versions have none
+        short = data.get("users_not_evaluated")
+        print(f"held out: {split}" + (f"; {short:,} users have no test item" if short else ""))
     seconds = result["seconds"]
+    by = result.get("selection", {}).get("metric", "sampled.hr@10")  # as versions chose that did not write it down
     print(
-        f"round {result['best_round']} of {result['rounds']} (chosen on validation), {seconds['total']:.1f} s, "
+        f"round {result['best_round']} of {result['rounds']}, chosen by validation {by}; {seconds['total']:.1f} s, "
         f"{seconds['per_round']:.2f} s a round"
     )
     if config := result["config"].get("channel"):
@@ -60,20 +80,11 @@ def run_table(result: dict[str, Any]) -> None:
         print(f"engine {engine['used']}: {engine['reason']}")
 
 
-def channel_text(stages: Iterable[dict[str, Any]]) -> str:
-    """The stages of a channel in order, as on the command line."""
-    texts = []
-    for stage in stages:
-        settings = ",".join(f"{key}={value}" for key, value in stage.items() if key != "stage")
-        texts.append(":".join(filter(None, [stage["stage"], settings])))
-    return " -> ".join(texts)
-
-
 def compare_table(results: list[dict[str, Any]]) -> None:
     """Runs side by side. Runs that differ only by seed or protocol share a row. Each protocol has its own columns,
     or on a narrow terminal its own table."""
     rows: dict[tuple[str, ...], dict[str, dict[int, dict[str, Any]]]] = {}
-    for result, label in zip(results, _labels(results), strict=True):
+    for result, label in zip(results, labels(results), strict=True):
         # Two runs with the same seed are the same run: it counts once.
         rows.setdefault(label, {}).setdefault(result["protocol"], {})[result["seed"]] = result
     protocols = sorted({result["protocol"] for result in results})
@@ -105,46 +116,6 @@ def _compared(by_protocol: list[list[dict[str, Any]]]) -> list[str]:
     return [*cells, f"{seconds:.2f}", f"{fmean(known):.1f}" if known else ""]
 
 
-def _labels(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """For each run: its data, its method with the settings that differ among runs of that method, and what else
-    distinguishes rows."""
-    names = ["+".join([result["method"], *result["plugins"]]) for result in results]
-    variants: dict[str, list[dict[str, Any]]] = {}
-    sources: dict[str, set[str]] = {}
-    for name, result in zip(names, results, strict=True):
-        variants.setdefault(name, []).append(_settings(result))
-        sources.setdefault(result["data"]["name"], set()).add(result["data"]["sha256"])
-    labels = []
-    for name, result in zip(names, results, strict=True):
-        own, data = _settings(result), result["data"]
-        differing = [key for key in own if any(other.get(key) != own[key] for other in variants[name])]
-        method = " ".join([name, *(f"{key}={_value(own[key])}" for key in differing)])
-        source = data["name"] if len(sources[data["name"]]) == 1 else f"{data['name']} {data['sha256'][:8]}"
-        labels.append((source, method, *(str(data[key]) for key in ("users", "items", "interactions"))))
-    return labels
-
-
-def _settings(result: dict[str, Any]) -> dict[str, Any]:
-    """All settings that distinguish runs, except protocol and seed."""
-    config = result["config"]
-    others = ("participation", "columns", "min_interactions", "k_core", "device", "evaluate_users")
-    line = {"channel": channel_text(config.get("channel") or ()) or "none"}
-    if config.get("aggregator") not in (None, "mean", "sum"):  # the two that methods bring themselves
-        line["aggregator"] = config["aggregator"]
-    code = {Path(reference).name: sha256[:8] for reference, sha256 in config.get("sources", {}).items()}
-    return {
-        **config["settings"],
-        "rounds": result["rounds"],
-        **{key: config.get(key) for key in others},
-        **line,
-        **code,
-    }
-
-
-def _value(value: Any) -> str:
-    return "default" if value is None else str(value).replace(" ", "")
-
-
 def _spread(values: list[float]) -> str:
     """Mean, and below it the standard deviation over seeds."""
     if not values:
@@ -152,37 +123,67 @@ def _spread(values: list[float]) -> str:
     return f"{fmean(values):.4f}" + (f"\n±{stdev(values):.4f}".replace("±0", "±") if len(values) > 1 else "")
 
 
-def items_table(items: Iterable[Recommendation], titles: bool) -> None:
+def items_rows(items: Iterable[Recommendation]) -> Rows:
     """Recommended items, best first."""
+    return [
+        {"position": position, "item": item.item, "score": item.score, "title": item.title}
+        for position, item in enumerate(items, 1)
+    ]
+
+
+def items_table(rows: Rows) -> None:
+    """Recommended items, with a column of titles where there are any."""
+    titles = any(row["title"] for row in rows)
     table = _table("", "item", "score", *(("title",) if titles else ()), right=(0, 2))
-    for position, item in enumerate(items, 1):
-        table.add_row(str(position), str(item.item), f"{item.score:.4g}", *((item.title,) if titles else ()))
+    for row in rows:
+        cells = str(row["position"]), str(row["item"]), f"{row['score']:.4g}"
+        table.add_row(*cells, *((row["title"] or "",) if titles else ()))
     _print(table)
 
 
-def methods_table(
-    methods: Iterable[type[Method]], plugins: Iterable[type[Plugin]], offered: Iterable[tuple[str, str]] = ()
-) -> None:
-    """Methods and plug-ins by name; `offered` are the names and sources of what installed packages register."""
+def method_row(method: type[Method]) -> dict[str, Any]:
+    """What a method is, shares and keeps, and where it is from."""
+    return {
+        "name": method.name,
+        "kind": "method",
+        "about": _first_line(method),
+        **_traffic(method()),
+        "paper": method.paper,
+    }
+
+
+def plugin_row(plugin: type[Plugin]) -> dict[str, Any]:
+    """What a plug-in is."""
+    return {"name": plugin.plugin, "kind": "plug-in", "about": _first_line(plugin)}
+
+
+def methods_table(rows: Rows) -> None:
+    """Methods and plug-ins by name."""
     table = _table("method", "what it is, what is shared and what is not, where it is from")
-    for method in methods:
-        table.add_row(method.name, f"{_first_line(method)}\n{_traffic(method())}\n{method.paper}\n")
-    for plugin in plugins:
-        table.add_row(f"--with {plugin.plugin}", _first_line(plugin))
-    for row in offered:
-        table.add_row(*row)
+    for row in rows:
+        lines = [row["about"]]
+        if "shared" in row:
+            lines += [
+                f"shared: {row['shared']}; private: {row['private']}",
+                f"kept: {row['kept']}; sent in a round: {row['sent']}",
+            ]
+        if "paper" in row:
+            lines += ["not federated: it sees every history"] if "shared" not in row else []
+            lines += [row["paper"], ""]
+        table.add_row(row["name"] if row["kind"] == "method" else f"--with {row['name']}", "\n".join(lines))
     _print(table)
     print("an item: each that a device touched; a simulation also holds 8 B an interaction, 0.8 kB an evaluated user")
     print("settings of one of them: federec methods NAME; of a class in a file: federec methods path/to/mine.py:Mine")
 
 
-def _traffic(method: Method) -> str:
-    """What is shared and what is private, and the bytes that a device keeps and sends in a round."""
+def _traffic(method: Method) -> dict[str, str]:
+    """What is shared and what is private, and the bytes that a device keeps and sends in a round; nothing for a method
+    that is not federated."""
     from federec.cohort.layers import ITEMS, kept_bytes
     from federec.methods.base import DeviceMethod
 
     if not isinstance(method, DeviceMethod):
-        return "not federated: it sees every history"
+        return {}
     shared, private = (
         ", ".join(dict.fromkeys(name.split(".")[0].split("/")[0] for name in params)) or "nothing"
         for params in (method.shared(), method.private())
@@ -197,7 +198,7 @@ def _traffic(method: Method) -> str:
     kept = [f"{size:,} {unit}" for size, unit in ((whole, "B"), (item, "B an item")) if size]
     # A large simulation has them once (`runs/checkpointing.py`), but three times while such a round is played again.
     held = " (a simulation three times that)" if method.view == "own" and kept else ""
-    return f"shared: {shared}; private: {private}\nkept: {_sum(kept)}{held}; sent in a round: {_sum(sent)}"
+    return {"shared": shared, "private": private, "kept": f"{_sum(kept)}{held}", "sent": _sum(sent)}
 
 
 def _sum(parts: list[str]) -> str:
@@ -208,35 +209,49 @@ def _first_line(thing: type) -> str:
     return (thing.__doc__ or "").strip().partition("\n")[0]
 
 
-def settings_table(name: str, thing: type[Settings]) -> None:
-    """The settings of a method or plug-in, field by field."""
-    print(f"{name}: {_first_line(thing)}")
-    if not thing.model_fields:
+def settings_row(name: str, thing: type[Settings], presets: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The settings of a method or plug-in, field by field, and its presets: settings found for data sets."""
+    settings = [
+        {
+            "name": field,
+            "default": "required" if info.is_required() else str(info.get_default(call_default_factory=True)),
+            "about": " ".join((info.description or "").split()),
+        }
+        for field, info in thing.model_fields.items()
+    ]
+    return {"name": name, "about": _first_line(thing), "settings": settings, "presets": presets}
+
+
+def settings_table(row: dict[str, Any]) -> None:
+    """What `settings_row` gives."""
+    print(f"{row['name']}: {row['about']}")
+    if not row["settings"]:
         print("it has no settings")
         return
     table = _table("--set", "default", "")
-    for field, info in thing.model_fields.items():
-        default = "required" if info.is_required() else str(info.get_default(call_default_factory=True))
-        table.add_row(field, default, " ".join((info.description or "").split()))
+    for setting in row["settings"]:
+        table.add_row(*setting.values())
     _print(table)
-
-
-def presets_table(presets: dict[str, dict[str, Any]]) -> None:
-    """Settings found for data sets."""
-    if presets:
+    if row["presets"]:
         table = _table("--preset", "settings")
-        for name, settings in presets.items():
+        for name, settings in row["presets"].items():
             table.add_row(name, ", ".join(f"{key}={value}" for key, value in settings.items()))
         _print(table)
 
 
-def sets_table(status: Iterable[tuple[NamedSet, Path | None]]) -> None:
+def set_row(known: NamedSet, path: Path | None) -> dict[str, Any]:
+    """A named set, where it is, and how to get it if it is not here."""
+    where = "built in" if known.built_in else None if path is None else str(path)
+    counts = {"users": known.users, "items": known.items, "rows": known.rows}
+    return {"name": known.name, **counts, "where": where, "get": "" if where else known.get}
+
+
+def sets_table(rows: Rows) -> None:
     """Named sets and where they are."""
     table = _table("set", "users", "items", "rows", "where", right=(1, 2, 3))
-    for known, path in status:
-        get = f"federec data get {known.name}"
-        where = "built in" if known.built_in else str(path) if path else f"not here: {get}"
-        table.add_row(known.name, f"{known.users:,}", f"{known.items:,}", f"{known.rows:,}", where)
+    for row in rows:
+        counts = (f"{row[key]:,}" for key in ("users", "items", "rows"))
+        table.add_row(row["name"], *counts, row["where"] or f"not here; {row['get']}")
     _print(table)
 
 
@@ -245,35 +260,15 @@ def summary_table(summary: dict[str, Any]) -> None:
     table = _table("", "")
     table.show_header = False
     for key, value in summary.items():
-        table.add_row(key.replace("_", " "), _plain(value))
+        table.add_row(key.replace("_", " "), plain(value))
     _print(table)
 
 
-def _plain(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(part)}" for key, part in value.items())
-    if isinstance(value, list):
-        return " .. ".join(_plain(part) for part in value)
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def check_table(checks: Iterable[tuple[str, str, str]]) -> None:
-    """What was checked, what was found, and the command that repairs it."""
-    table = _table("", "found", "to mend")
-    for check in checks:
-        table.add_row(*check)
-    _print(table)
-
-
-def verdicts_table(verdicts: Iterable[tuple[str, str, str]]) -> None:
-    """Properties of a method: what was checked, whether it holds, what was seen."""
-    table = _table("check", "", "seen")
-    for verdict in verdicts:
-        table.add_row(*verdict)
+def rows_table(rows: Rows, *titles: str) -> None:
+    """Rows of texts, under these titles."""
+    table = _table(*titles)
+    for row in rows:
+        table.add_row(*row.values())
     _print(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,11 +32,21 @@ def gains(ranks: NDArray[np.int64], metric: str) -> NDArray[np.float64]:
 def paired_difference(a: NDArray[np.int64], b: NDArray[np.int64], metric: str) -> Difference:
     """How much better ranks a are than ranks b, both [seeds, users] for the same users and seeds. The interval is a
     bootstrap over users and seeds."""
-    difference = gains(a, metric) - gains(b, metric)
-    seeds, users = difference.shape
-    random = np.random.default_rng(0)
-    means = np.empty(_RESAMPLES)
+    return bootstrap(list(gains(a, metric) - gains(b, metric)))
+
+
+def bootstrap(values: Sequence[NDArray[np.float64]]) -> Difference:
+    """Mean of each seed's users, over seeds, with its 95 % interval: seeds and users are drawn again. Where the seeds
+    have the same number of users, these are the same in all of them and are drawn together."""
+    seeds, counts, random = len(values), {len(users) for users in values}, np.random.default_rng(0)
+    means, whole = np.empty(_RESAMPLES), np.stack(list(values)) if len(counts) == 1 else None
     for i in range(_RESAMPLES):
-        means[i] = difference[random.integers(seeds, size=seeds)].mean(0)[random.integers(users, size=users)].mean()
+        drawn = random.integers(seeds, size=seeds)
+        if whole is not None:
+            users = whole.shape[1]
+            means[i] = whole[drawn].mean(0)[random.integers(users, size=users)].mean()
+        else:
+            picked = [values[seed] for seed in drawn]
+            means[i] = np.mean([users[random.integers(len(users), size=len(users))].mean() for users in picked])
     low, high = np.quantile(means, [0.025, 0.975])
-    return Difference(float(difference.mean()), float(low), float(high))
+    return Difference(float(np.mean([users.mean() for users in values])), float(low), float(high))

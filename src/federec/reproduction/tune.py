@@ -4,19 +4,92 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from federec.data.interactions import Interactions
-from federec.errors import UserError, did_you_mean
+from federec.data.sets import load
+from federec.errors import UserError, did_you_mean, needs
+from federec.evaluation.metrics import metric_of
+from federec.evaluation.protocols import protocol
 from federec.files import make_folder
 from federec.methods.base import Method
+from federec.plugins.base import Plugin
+from federec.plugins.registry import build, with_plugins
+from federec.reporting.frames import Frame, frame
 from federec.runs.config import RunConfig
 from federec.runtimes.local import run
 
 SPAN = 30.0
 """A setting is searched from its default divided by this to its default times this, on a log scale."""
+
+Over = Sequence[str] | Mapping[str, Sequence[Any]]
+"""Names of settings to search; or with a range `(low, high)` or a list of choices for each."""
+
+
+@dataclass
+class Tuned:
+    """What `fr.tune` found.
+
+    >>> found = fr.tune("fedmf", data, over=["lr"], trials=1, rounds=1)
+    >>> found.best
+    {'lr': 0.1}
+    >>> found.method.lr
+    0.1
+    """
+
+    best: dict[str, Any]
+    """The settings of the best trial."""
+    value: float
+    """Its value on validation."""
+    metric: str
+    """What was maximised on validation, such as `full.ndcg@10`."""
+    method: Method
+    """The method with the best settings: `fr.train(found.method, data)`."""
+    tried: list[dict[str, Any]] = field(repr=False)
+    """Every finished trial: its settings and its value."""
+
+    @property
+    def trials(self) -> Frame:
+        """A frame with a row for each trial: its number, the value on validation, the settings.
+
+        >>> fr.tune("fedmf", data, over={"dim": [8, 16]}, trials=2, rounds=1).trials.shape
+        (2, 3)
+        """
+        return frame({key: [trial[key] for trial in self.tried] for key in self.tried[0]})
+
+
+def tune(
+    method: Method | type[Method] | str,
+    data: Any,
+    *,
+    over: Over = (),
+    trials: int = 20,
+    rounds: int | None = None,
+    protocol: str = "clean",
+    seed: int = 0,
+    select: str | None = None,
+    plugins: Sequence[str | type[Plugin] | Plugin] = (),
+    out: str | Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Tuned:
+    """Search settings on validation; test items are never looked at. Needs the extra `results`.
+
+    `over` names the settings: by default all that are positive real numbers, from a thirtieth to thirty times their
+    value. A mapping gives a range `(low, high)` or a list of choices for each. The first trial has the method's own
+    settings. `select` is the metric on validation, by default the protocol's own. `out` is a file that keeps all
+    trials: the same call then continues where it stopped. `say` is given a line about each trial.
+
+    >>> found = fr.tune(fr.FedMF(dim=8), data, over={"lr": (0.01, 1.0)}, trials=2, rounds=1)
+    >>> run = fr.train(found.method, data, rounds=1)
+    """
+    data = data if isinstance(data, Interactions) else load(data)
+    method = with_plugins(method if isinstance(method, Method) else build(method), plugins)
+    values = {"rounds": rounds, "protocol": protocol, "seed": seed, "select": select}
+    config = RunConfig.of(method, data, **values)
+    return search(config, data, over, trials, None if out is None else Path(out), say, method)
 
 
 def searchable(method: Method) -> dict[str, float]:
@@ -25,42 +98,104 @@ def searchable(method: Method) -> dict[str, float]:
     return {key: value for key, value in values.items() if isinstance(value, float) and value > 0}
 
 
-def tune(
-    config: RunConfig, data: Interactions, over: Sequence[str], trials: int, out: Path, say: Callable[[str], None]
-) -> dict[str, Any]:
+def search(
+    config: RunConfig,
+    data: Interactions,
+    over: Over,
+    trials: int,
+    out: Path | None,
+    say: Callable[[str], None],
+    method: Method | None = None,
+) -> Tuned:
     """The best settings found so far. `out` keeps every trial, so the same call continues where it stopped. Calls that
-    differ in data, rounds or searched settings are separate searches."""
-    import optuna
+    differ in data, rounds or searched settings are separate searches. `method` is the one that the configuration
+    describes, found by its reference if not given."""
+    optuna = needs("optuna", "results")
+    if trials < 1:
+        raise UserError(f"trials={trials}: try at least one setting")
+    method = config.build() if method is None else method
+    ranking, name = metric_of(config.select or protocol(config.protocol).select)
+    space = _space(method, over)
+    asked = {key: [ends.low, ends.high, ends.choices] for key, ends in space.items()}
+    key = config.model_copy(update=data.origin).model_dump_json() + json.dumps(asked, sort_keys=True, default=str)
 
-    method = config.build()
-    defaults = searchable(method)
-    for key in over:
-        if key not in defaults:
-            raise UserError(f"'{method.name}' has no setting '{key}' to search{did_you_mean(key, defaults)}")
-    if not defaults:
-        raise UserError(f"'{method.name}' has no setting to search: none of its settings is a positive real number")
-    space = {key: defaults[key] for key in over or defaults}
-    search = config.model_copy(update=data.origin).model_dump_json() + json.dumps(space, sort_keys=True)
-
-    def objective(trial: optuna.Trial) -> float:
-        found = {key: trial.suggest_float(key, value / SPAN, value * SPAN, log=True) for key, value in space.items()}
-        tried = config.model_copy(update={"settings": {**config.settings, **found}})
-        value = float(run(tried, data, None).valid["sampled"]["hr@10"])
-        shown = ", ".join(f"{key}={number:.4g}" for key, number in found.items())
-        say(f"trial {trial.number + 1}: valid hr@10 {value:.4f} with {shown}")
+    def objective(trial: Any) -> float:
+        found = {key: ends.suggest(trial, key) for key, ends in space.items()}
+        tried = type(method)(**dict(method) | found)
+        settings = config.settings | tried.model_dump(mode="json")
+        outcome = run(config.model_copy(update={"settings": settings}), data, None, method=tried)
+        value = float(outcome.valid[ranking][name])
+        shown = ", ".join(f"{key}={_shown(value)}" for key, value in found.items())
+        say(f"trial {trial.number + 1}: valid {ranking} {name} {value:.4f} with {shown}")
         return value
 
-    make_folder(out.parent)
+    if out is not None:
+        make_folder(out.parent)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
-        study_name=hashlib.sha256(search.encode()).hexdigest(),
-        storage=f"sqlite:///{out}",
+        study_name=hashlib.sha256(key.encode()).hexdigest(),
+        storage=None if out is None else f"sqlite:///{out}",
         direction="maximize",
         load_if_exists=True,
     )
     done = len(study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)))
     study.sampler = optuna.samplers.TPESampler(seed=config.seed + done)  # the same seed would repeat the same trials
     if not study.trials:
-        study.enqueue_trial(space)  # begin with the defaults
+        study.enqueue_trial({key: ends.start for key, ends in space.items() if ends.start is not None})
     study.optimize(objective, n_trials=max(0, trials - done))
-    return dict(study.best_params)
+    finished = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
+    tried = [{"trial": each.number + 1, f"valid {ranking}.{name}": each.value, **each.params} for each in finished]
+    best = dict(study.best_params)
+    return Tuned(best, float(study.best_value), f"{ranking}.{name}", type(method)(**dict(method) | best), tried)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Where a setting is searched: between `low` and `high` on a log scale, or among choices."""
+
+    low: float = 0.0
+    high: float = 0.0
+    choices: tuple[Any, ...] = ()
+    start: Any = None
+    """What the first trial tries: the method's own setting, if it is inside."""
+
+    def suggest(self, trial: Any, key: str) -> Any:
+        """The value of a trial."""
+        if self.choices:
+            return trial.suggest_categorical(key, self.choices)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(key, self.low, self.high, log=True)
+        return trial.suggest_float(key, self.low, self.high, log=True)
+
+
+def _space(method: Method, over: Over) -> dict[str, _Ends]:
+    """What is searched, by the name of the setting."""
+    if isinstance(over, str):
+        over = [over]
+    defaults = searchable(method)
+    if isinstance(over, Mapping):
+        fields = type(method).model_fields
+        for key in over:
+            if key not in fields:
+                raise UserError(f"'{method.name}' has no setting '{key}'{did_you_mean(key, fields)}")
+        return {key: _ends(key, asked, getattr(method, key)) for key, asked in over.items()}
+    for key in over:
+        if key not in defaults:
+            raise UserError(f"'{method.name}' has no setting '{key}' to search{did_you_mean(key, defaults)}")
+    if not defaults:
+        raise UserError(f"'{method.name}' has no setting to search: none of its settings is a positive real number")
+    return {key: _Ends(defaults[key] / SPAN, defaults[key] * SPAN, start=defaults[key]) for key in over or defaults}
+
+
+def _ends(key: str, asked: Sequence[Any], own: Any) -> _Ends:
+    """The ends of a setting that is given as a range or as choices; `own` is the method's own value."""
+    if isinstance(asked, list) and asked:
+        return _Ends(choices=tuple(asked), start=own if own in asked else None)
+    match asked:
+        case (int() | float() as low, int() | float() as high) if isinstance(asked, tuple) and 0 < low < high:
+            return _Ends(low, high, start=own if low <= own <= high else None)
+    raise UserError(f"over: {key}={asked!r} is neither a range (low, high) with 0 < low < high nor a list of choices")
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

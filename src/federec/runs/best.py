@@ -26,6 +26,10 @@ class Best:
     """Rounds played before the state that holds its model: the best round included, or, where devices rank with rows
     that they tune in the round and then drop, those before it. The best round is then played again."""
 
+    def stale(self, round_: int, patience: int | None) -> bool:
+        """Whether so many rounds have been played since the best one that a run with this patience ends."""
+        return patience is not None and self.value is not None and round_ - self.round >= patience
+
     def considered(self, round_: int, value: float | None, after: int) -> Best:
         """The best round, now that this one has been played. A value that is missing or not a number never wins against
         one that is there; where no round has a value, the newest counts."""

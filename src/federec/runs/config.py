@@ -11,8 +11,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_
 from pydantic_core import PydanticSerializationError
 
 from federec.data.interactions import Interactions
-from federec.data.sets import load
+from federec.data.sets import Loadable, in_memory, load
+from federec.data.split import parse_rule
 from federec.errors import UserError, did_you_mean, first_fault
+from federec.evaluation.metrics import metric_of
 from federec.evaluation.protocols import protocol
 from federec.federation.channel import Link
 from federec.files import read_bytes
@@ -43,15 +45,31 @@ class RunConfig(Settings):
     aggregator: str | None = None
     """How the server makes one of the devices' updates; the method's default if not given."""
     data: str = "tastes"
-    """A named set, a file, or a folder of columns."""
+    """A named set, a file, or a folder of columns; `<name>` for data that was in memory."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Which column of the file is the user, item, rating, timestamp."""
+    """Which column of the file is the user, item, rating, timestamp, split."""
     min_interactions: NonNegativeInt | None = None
     """Leave out users with fewer rows; the set's own filter if not given."""
     k_core: NonNegativeInt | None = None
     """Leave out users and items with fewer partners, until all have k."""
+    min_rating: float | None = None
+    """Only rows with at least this rating count as interactions; all rows if not given."""
+    repeats: Literal["merge", "keep"] = "merge"
+    """Rows that repeat a (user, item) pair: merged into the newest one, or kept as further training samples."""
+    titles: str | None = None
+    """A file with the titles of the items."""
+    held_out: dict[str, str] = Field(default_factory=dict)
+    """Files with the rows of `valid` and `test`, where the user has split the data already."""
+    split: str | None = None
+    """What is held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`. Not given:
+    `given` where the data says it, else `leave-one-out`."""
     protocol: str = "clean"
     """`clean` or `paper`."""
+    select: str | None = None
+    """The validation metric that picks the round, such as `full.ndcg@10` or `sampled.hr@10`; the protocol's own if not
+    given."""
+    patience: PositiveInt | None = None
+    """Stop after this many rounds without a better one; play all rounds if not given."""
     rounds: PositiveInt | None = None
     """How many rounds; the method's default if not given."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -70,6 +88,18 @@ class RunConfig(Settings):
     @classmethod
     def _known_protocol(cls, name: str) -> str:
         return protocol(name).name
+
+    @field_validator("select")
+    @classmethod
+    def _known_metric(cls, name: str | None) -> str | None:
+        return name and ".".join(metric_of(name))
+
+    @field_validator("split")
+    @classmethod
+    def _known_split(cls, rule: str | None) -> str | None:
+        if rule is not None:
+            parse_rule(rule)
+        return rule
 
     @field_validator("device")
     @classmethod
@@ -104,6 +134,7 @@ class RunConfig(Settings):
                 "settings": _plain(method),
                 "channel": config.channel and tuple(plain(stage(values)) for values in config.channel),
                 "aggregator": link.aggregator.name if link is not None else None,
+                "select": config.select or protocol(config.protocol).select,
                 "rounds": min(rounds, method.most_rounds or rounds),
                 "participation": config.participation or method.default_participation,
             }
@@ -112,7 +143,7 @@ class RunConfig(Settings):
     @staticmethod
     def of(method: Method, data: Interactions, **values: Any) -> RunConfig:
         """The configuration of a method at work on loaded data."""
-        origin = data.origin or {"data": data.name}
+        origin = data.origin or {"data": in_memory(data.name)}
         reference, plugins = references(method)
         named = {"method": reference, "plugins": plugins, "settings": _plain(method)}
         return RunConfig.checked(method, **named, **origin, **values)
@@ -141,6 +172,7 @@ class RunConfig(Settings):
             raise UserError(f"{path}{where}: is not valid YAML; repair it or start a new run") from None
         if not isinstance(values, dict):
             raise UserError(f"{path}: holds no settings; name a config.yaml of a run")
+        values.setdefault("select", "sampled.hr@10")  # as versions before 0.3 chose, which did not write it down
         try:
             return RunConfig.checked(given, **{str(key): value for key, value in values.items()})
         except UserError as error:
@@ -176,14 +208,25 @@ class RunConfig(Settings):
             raise UserError(f"the run is of {'+'.join(asked)}, not of the given {'+'.join((name, *plugins))}")
         try:
             same = type(method).model_validate(self.settings) == method
-        except ValidationError:
+        except UserError:
             same = False
         if not same:
             raise UserError(f"the given '{method.name}' has other settings than the run: {self.settings}")
 
-    def load(self) -> Interactions:
-        """The data."""
-        return load(self.data, self.columns, self.min_interactions, self.k_core)
+    def load(self, data: Loadable | None = None) -> Interactions:
+        """The data; or `data`, read in the same way, where it cannot be loaded again."""
+        if isinstance(data, Interactions):
+            return data
+        return load(
+            self.data if data is None else data,
+            self.columns,
+            self.min_interactions,
+            self.k_core,
+            min_rating=self.min_rating,
+            repeats=self.repeats,
+            titles=self.titles,
+            held_out=self.held_out,
+        )
 
 
 def _classes(method: Method) -> tuple[type[Method], ...]:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 import federec
 from federec.evaluation.evaluator import Report
-from federec.evaluation.metrics import Metrics
-from federec.evaluation.protocols import protocol as named_protocol
+from federec.evaluation.metrics import Metrics, metric_of
+from federec.evaluation.protocols import protocol
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod, Method, Notes
 from federec.runs.best import Best
@@ -56,7 +56,10 @@ class Review:
     views: dict[str, Metrics]
     """Sampled test metrics by item view, where the method has several."""
     ranks: dict[str, Tensor]
-    """Each evaluated user's rank of the held-out item, to compare methods user by user."""
+    """Ranks of held-out items, to compare methods user by user. `users` [E]: codes of the evaluated users.
+    `valid sampled`, `test sampled` [E]: the rank of each one's first held-out item, -1 where it has none. `valid full`,
+    `test full` [P]: the ranks of all held-out items; `valid owner`, `test owner` [P]: the row in `users` that each
+    belongs to, left out where every user has one."""
 
 
 class EngineChoice(NamedTuple):
@@ -85,9 +88,6 @@ class Trainer(Player, Protocol):
     def review(self, model: State, round_: int) -> Review:
         """Evaluate the model of a played round in full."""
 
-    def scores(self, model: State, round_: int, user: int) -> Tensor:
-        """The scores that a user's device gives to all items, [n_items]."""
-
 
 def play_rounds(
     config: RunConfig,
@@ -100,16 +100,18 @@ def play_rounds(
     group: Group = ALONE,
 ) -> Checkpoint:
     """Play the remaining rounds and store checkpoints on the way. `data` is the fingerprint of the training data."""
-    rounds, choose = config.rounds or 0, named_protocol(config.protocol).choose
-    stored = point.round if point else 0
+    rounds, stored = config.rounds or 0, point.round if point else 0
     with Checkpointing(folder if group.first else None, stored, group.size == 1) as checkpoints:
         for number in range(stored + 1, rounds + 1):
+            if point is not None and point.best.stale(point.round, config.patience):
+                break
             checkpoints.begin()
             played = worker.play(number)
-            due = number == rounds or group.agree(checkpoints.due(worker.state))
             alive = played.model is worker.state  # the next round will change it
             before = point.best if point else Best()
-            best = before.considered(number, played.valid["sampled"].get(choose), number if alive else number - 1)
+            best = before.considered(number, selected(config, played.valid), number if alive else number - 1)
+            last = number == rounds or best.stale(number, config.patience)
+            due = last or group.agree(checkpoints.due(worker.state))
             if point is None or best is not before:
                 newest = number if due and alive else checkpoints.stored
                 from_ = group.agree(checkpoints.start_of(played.model, best.after, newest))
@@ -150,6 +152,12 @@ def bring_back(point: Checkpoint, worker: Trainer, folder: RunFolder, device: st
     return point
 
 
+def selected(config: RunConfig, valid: Report) -> float | None:
+    """The value on validation that picks the round; None where it was not measured."""
+    kind, metric = metric_of(config.select or protocol(config.protocol).select)
+    return valid.get(kind, {}).get(metric)
+
+
 def _line(number: int, played: Played) -> Line:
     """A round's record in rounds.jsonl."""
     finite = played.loss is not None and math.isfinite(played.loss)
@@ -164,6 +172,7 @@ def _line(number: int, played: Played) -> Line:
             "down_bytes": played.down_bytes,
             "seconds": played.seconds,
         }
+        | ({"valid_full": played.valid["full"]} if "full" in played.valid else {})
         | ({"notes": notes} if notes else {})
         | _users_per_node(played)
     )
@@ -191,6 +200,7 @@ def outcome(
         "seed": config.seed,
         "rounds": len(history),
         "best_round": point.best.round,
+        "selection": {"metric": config.select, "value": point.best.value},
         "engine": engine._asdict(),
         "data": data,
         "valid": review.valid,

@@ -12,7 +12,10 @@ from federec.errors import UserError
 
 
 class Recommendation(NamedTuple):
-    """One recommended item."""
+    """One recommended item.
+
+    >>> item, score, title = run.recommend(42, k=1)[0]
+    """
 
     item: int | str
     score: float

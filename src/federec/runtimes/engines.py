@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
@@ -13,21 +15,22 @@ from torch import Tensor
 
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
-from federec.evaluation.evaluator import Score
 from federec.federation.channel import Link
 from federec.federation.engine import fused_round, fused_scores, neighbours, warm_up
 from federec.federation.round import play
-from federec.federation.scoring import Neighbour, score_global, score_own
+from federec.federation.scoring import Neighbour, Ranking, rank_own, score_global
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 
+log = logging.getLogger("federec")
 
-class Ranking(Protocol):
-    """Takes the scores of a few users at a time."""
+_LOADED = 2.0
+"""Seconds after which kernels that were compiled before are certainly loaded: those that are not are being compiled."""
 
-    def add(self, users: Tensor, score: Score) -> None:
-        """Ask for scores of these users and rank by them."""
+
+_SCORES = 1 << 22
+"""Scores of all items that a CPU's kernel holds for some users at a time."""
 
 
 class Engine(Protocol):
@@ -82,7 +85,7 @@ class Stacked:
             nonlocal ranking
             now = time.perf_counter()
             for ranks in own:
-                ranks.add(cohort.users, partial(score_own, self.method, cohort, state))
+                rank_own(ranks, self.method, cohort, state, self.full)
             if other is not None:
                 other.add(cohort.users, partial(neighbour.score, self.method, cohort, state))
             ranking += time.perf_counter() - now
@@ -100,14 +103,20 @@ class Fused:
     def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link, evaluated: Tensor) -> None:
         """`evaluated`: for each device, whether it is ranked."""
         self.method, self.devices, self.seed, self.link, self.evaluated = method, devices, seed, link, evaluated
-        self.few, self.full = (1 << 11, 32) if _on_cpu(devices) else (1 << 14, 256)
+        some = max(8, min(128, _SCORES // devices.n_items))
+        self.few, self.full = (1 << 11, some) if _on_cpu(devices) else (1 << 14, 256)
         self.warm = False
 
     def warm_up(self, state: State) -> float:
         if self.warm:
             return 0.0
         began = time.perf_counter()
-        warm_up(self.method, state, self.devices, self.link)
+        compiling = threading.Timer(_LOADED, log.info, ["compiling kernels, once (about 10 s)"])
+        compiling.start()
+        try:
+            warm_up(self.method, state, self.devices, self.link)
+        finally:
+            compiling.cancel()
         self.warm = True
         return time.perf_counter() - began
 
@@ -124,15 +133,19 @@ class Fused:
         playing = fused_round(self.method, state, self.devices, self.seed, round_, self.link)
         ranked = self.evaluated[users] if own else torch.zeros_like(users, dtype=torch.bool)
         asked, others = users[ranked], users[~ranked]
-        several = len(own) > 1
-        with nullcontext() if several else _one_torch_thread():
-            for some in asked.split(self.full if several else self.few):
-                score: Score = partial(playing.play, some)
-                if several:  # a user learns only once, so the rankings share the scores of all items
-                    items = torch.arange(self.devices.n_items, device=users.device)
-                    score = partial(score(items.expand(len(some), -1)).gather, 1)
-                for ranks in own:
-                    ranks.add(some, score)
+        thorough = [ranks.whole for ranks in own if ranks.whole is not None]
+        whole = torch.stack(thorough).any(0)[asked] if thorough else torch.zeros_like(asked, dtype=torch.bool)
+        for some in asked[whole].split(self.full):  # a user learns only once, so the rankings share all items' scores
+            items = torch.arange(self.devices.n_items, device=users.device)
+            scores = playing.play(some, items.expand(len(some), -1))
+            for ranks in own:
+                ranks.add(some, partial(scores.gather, 1))
+        with _one_torch_thread():
+            few = [ranks for ranks in own if ranks.whole is None]
+            assert len(few) <= 1  # a second one would have the users learn again
+            for some in asked[~whole].split(self.few):
+                for ranks in few:
+                    ranks.add(some, partial(playing.play, some))
             if len(others) or not len(asked):  # call the kernel once even without users: `finish` needs its record
                 playing.play(others, others.new_zeros(len(others), 0))
         report = playing.finish(sum_)

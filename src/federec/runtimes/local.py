@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from federec.data.describe import reading
 from federec.data.interactions import Interactions
-from federec.data.split import Split, leave_one_out
+from federec.data.sets import Loadable, load
+from federec.data.split import Split, make_split
 from federec.errors import UserError
 from federec.methods.base import Method
+from federec.methods.default import default_method
 from federec.plugins.base import Plugin
 from federec.plugins.registry import build, with_plugins
+from federec.reporting.live import live
 from federec.reporting.report import html_report
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
@@ -25,35 +29,57 @@ from federec.stages.registry import as_plain
 
 
 def train(
-    method: Method | type[Method] | str,
-    data: Interactions,
+    method: Method | type[Method] | str | None = None,
+    data: Loadable = "tastes",
     *,
     rounds: int | None = None,
     protocol: str = "clean",
     seed: int = 0,
+    split: str | None = None,
     participation: float | None = None,
     evaluate_users: int | None = None,
-    plugins: Sequence[str | type[Plugin]] = (),
+    select: str | None = None,
+    patience: int | None = None,
+    plugins: Sequence[str | type[Plugin] | Plugin] = (),
     device: str = "cpu",
     engine: str = "auto",
     channel: Sequence[str | Mapping[str, Any] | Stage] = (),
     aggregator: str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
+    progress: bool | None = None,
 ) -> Run:
-    """Train a method on a data set: this very object, or one with default settings from a class or a reference
-    (`pfedrec`, `path/to/mine.py:Mine`, `package.module:Mine`). Plug-ins are classes or references. `channel` are the
-    stages between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there and the
-    run can be resumed."""
+    """Train a method on data, which is whatever `load` accepts.
+
+    The method is this very object, or one with default settings from a class or a reference (`pfedrec`,
+    `path/to/mine.py:Mine`, `package.module:Mine`); without one, what ranks best on such data. Plug-ins are objects,
+    classes or references. `split` says what is held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions:
+    `time:0.8,0.1,0.1`. `select` is the validation metric that picks the round, such as `full.ndcg@10`; with `patience`
+    a run ends after so many rounds without a better one. `channel` are the stages between device and server, as objects
+    or texts (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets
+    each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
+
+    >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
+    >>> 0 <= run.test["full"]["ndcg@10"] <= 1
+    True
+    >>> noisy = fr.train("fedmf", data, rounds=1, channel=[fr.Clip(norm=1.0), "gaussian:scale=0.1"])
+    """
+    data = load(data)
+    if method is None:
+        chosen = default_method(data)
+        method = build(chosen.name, (), chosen.settings)
     if not isinstance(method, Method):
         method = build(method)
     if plugins:
         method = with_plugins(method, plugins)
     given: dict[str, Any] = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
-    given |= {"evaluate_users": evaluate_users, "device": device, "engine": engine}
+    given |= {"split": split, "evaluate_users": evaluate_users, "select": select, "patience": patience}
+    given |= {"device": device, "engine": engine}
     given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
-    return run(config, data, RunFolder(out) if out is not None else None, on_round, method=method)
+    folder = RunFolder(out) if out is not None else None
+    with live(progress, on_round) as called:
+        return run(config, data, folder, called, method=method)
 
 
 def run(
@@ -68,7 +94,7 @@ def run(
     with group.together():
         if method is None:
             method = config.build()
-        split = leave_one_out(data, config.seed)
+        split = make_split(data, config.split, config.seed)
         worker = make_trainer(config, method, split, _device(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)
@@ -77,13 +103,18 @@ def run(
 
 def resume(
     path: str | Path,
-    data: Interactions | None = None,
+    data: Loadable | None = None,
     on_round: OnRound | None = None,
     group: Group = ALONE,
     method: Method | None = None,
 ) -> Run:
     """Continue an interrupted run; its end is the same as if it had never stopped. Its data is loaded again, unless
-    given, and its method is found again, unless given: one made in an interactive session must be."""
+    given, and its method is found again, unless given: one made in an interactive session must be.
+
+    >>> run = fr.train("fedmf", data, rounds=1, out="runs/a")
+    >>> fr.resume("runs/a", data).test == run.test  # it was finished already
+    True
+    """
     folder = RunFolder(path)
     with group.together():
         config = folder.config(method)
@@ -98,7 +129,7 @@ def resume(
         device = _device(config, group)
         point = folder.checkpoint(device)
         history = folder.lines(point.round if point else 0)
-        split = leave_one_out(data_of(config, point, data), config.seed)
+        split = make_split(data_of(config, point, data), config.split, config.seed)
         worker = make_trainer(config, method, split, device, group)
         if point is not None:
             worker.state = point.state
@@ -139,8 +170,9 @@ def _loop(
         "users": data.n_users,
         "items": data.n_items,
         "interactions": len(data),
-        "evaluated_users": len(review.ranks["test sampled"]),
-        "merged_duplicates": max(0, data.merged),  # data made in memory may not know
+        **reading(data),
+        **split.summary(),
+        "evaluated_users": int((review.ranks["test sampled"] >= 0).sum()),
         "sha256": data.sha256 or point.data,
     }
     result = outcome(config, method, described, worker.engine_choice, point, history, review, reviewing)

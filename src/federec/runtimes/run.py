@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from federec.data.interactions import Interactions
-from federec.data.split import Split, leave_one_out
+from federec.data.sets import Loadable
+from federec.data.split import Split, make_split
 from federec.errors import UserError
+from federec.evaluation.metrics import RANKINGS
 from federec.methods.base import Method
-from federec.reporting.report import html_report
+from federec.reporting.frames import Frame, flat, frame
+from federec.reporting.report import HEADLINES, html_report, html_summary
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
-from federec.runs.loop import Trainer
+from federec.runs.ranks import contributions, positions
 from federec.runs.recommendation import Recommendation, best
-from federec.runtimes.simulation import make_trainer
+from federec.runtimes.recommender import Exclude, Label, Recommender, Users
+from federec.runtimes.simulation import CentralTrainer, DeviceTrainer, make_trainer
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
-    """A trained method with its figures."""
+    """A trained method with its figures.
+
+    >>> run = fr.train(fr.FedMF(dim=8), data, rounds=2)
+    >>> sorted(run.test)[:2]
+    ['full', 'full_light']
+    """
 
     config: RunConfig
     method: Method
@@ -39,7 +51,17 @@ class Run:
     point: Checkpoint = field(repr=False)
     data: Interactions = field(repr=False)
     ranks: dict[str, Tensor] = field(repr=False)
-    """Each evaluated user's rank of the held-out item in the best round, by `valid|test sampled|full`."""
+    """Ranks of the held-out items in the best round, by `valid|test sampled|full`; see `runs.loop.Review`."""
+
+    def __repr__(self) -> str:
+        result, test = self.result, self.test
+        name = "+".join([result["method"], *result["plugins"]])
+        where = f"{name} on {result['data']['name']}, {self.config.protocol}, seed {self.config.seed}"
+        figures = (f"{ranking} {metric} {test[ranking][metric]:.4f}" for ranking, metric in HEADLINES)
+        return f"Run({where}, round {result['best_round']} of {result['rounds']}: {', '.join(figures)})"
+
+    def _repr_html_(self) -> str:
+        return html_summary(self.result, self.history)
 
     @property
     def test(self) -> dict[str, dict[str, float]]:
@@ -55,19 +77,117 @@ class Run:
 
     @cached_property
     def _split(self) -> Split:
-        return leave_one_out(self.data, self.config.seed)
+        return make_split(self.data, self.config.split, self.config.seed)
 
     @cached_property
-    def _trainer(self) -> Trainer:
-        return make_trainer(self.config, self.method, self._split, device_to_ask(self.config))
+    def _trainer(self) -> DeviceTrainer | CentralTrainer:
+        trainer = make_trainer(self.config, self.method, self._split, device_to_ask(self.config))
+        assert isinstance(trainer, DeviceTrainer | CentralTrainer)
+        return trainer
 
-    def recommend(self, user: int | str, k: int = 10) -> list[Recommendation]:
-        """The k best items the user has not touched, as the user's own device ranks them."""
-        code = self.data.user_code(user)
+    @cached_property
+    def _recommender(self) -> Recommender:
         assert self.point.best_state is not None
-        scores = self._trainer.scores(self.point.best_state, self.point.best.round, code).cpu()
-        known = torch.from_numpy(self.data.items[self.data.users == code]).long()
-        return best(scores, known, k, self.data.item_label, self.data.titles)
+        return Recommender(self.data, self._trainer, self.point.best_state, self.point.best.round)
+
+    @overload
+    def recommend(
+        self, user: Label, k: int = ..., *, exclude: Exclude | None = ..., exclude_known: bool = ...
+    ) -> list[Recommendation]: ...
+
+    @overload
+    def recommend(
+        self,
+        *,
+        users: Users,
+        k: int = ...,
+        exclude: Exclude | None = ...,
+        exclude_known: bool = ...,
+    ) -> Frame: ...
+
+    def recommend(
+        self,
+        user: Label | None = None,
+        k: int = 10,
+        *,
+        users: Users | None = None,
+        exclude: Exclude | None = None,
+        exclude_known: bool = True,
+    ) -> list[Recommendation] | Frame:
+        """The k best items that a user has not touched, as the user's own device ranks them, best first.
+
+        One `user` gives a list of `Recommendation(item, score, title)`. `users`, a list of ids or `"all"`, gives a
+        frame with the columns user, position, item, score and title. `exclude`: items to leave out for everybody, or a
+        mapping from users to items. With `exclude_known=False` a user may get items that are known already.
+
+        >>> len(run.recommend(42, k=2))
+        2
+        >>> run.recommend(users=[42, 7], k=3, exclude=[11]).shape
+        (6, 5)
+        """
+        if (user is None) == (users is None):
+            raise UserError("name one user, or several with users=[...] or users='all'")
+        asked = self._recommender.users(users if users is not None else [user])  # type: ignore[list-item]
+        items, scores = self._recommender.best(asked, k, exclude, exclude_known)
+        row, position = np.nonzero(items >= 0)  # fewer than k items may be left
+        found, values = items[row, position], scores[row, position]
+        titles = [self.data.titles.get(str(label), "") for label in self.data.item_ids[found]]
+        if users is None:
+            listed = zip(map(self.data.item_label, found), values.tolist(), titles, strict=True)
+            return [Recommendation(*each) for each in listed]
+        columns = {"user": self.data.user_ids[asked[row]], "position": position + 1, "item": self.data.item_ids[found]}
+        return frame({**columns, "score": values, "title": titles})
+
+    def score(self, users: Users, items: Iterable[Label] | None = None) -> NDArray[np.float32]:
+        """The scores [users, items] that the users' devices give to items, to all items if not given; higher is better.
+        Scores of different users are not on one scale.
+
+        >>> run.score(users=[42, 7], items=[1, 2, 3]).shape
+        (2, 3)
+        """
+        asked = self._recommender.users(users)
+        codes = np.arange(self.data.n_items) if items is None else self._recommender.items(items)
+        return self._recommender.scores(asked, codes)
+
+    def similar_items(self, item: Label, k: int = 10) -> list[Recommendation]:
+        """The k items most similar to one: by the cosine of their rows in the item table that the devices share, which
+        is the score. Methods that share no such table refuse.
+
+        >>> len(run.similar_items(11, k=3))
+        3
+        """
+        code = self.data.item_code(item)
+        rows = normalize(self._recommender.item_rows(), dim=1)
+        return best(rows @ rows[code], torch.tensor([code]), k, self.data.item_label, self.data.titles)
+
+    def curves(self) -> Frame:
+        """A frame with a row for each round: loss, metrics on validation and test, bytes per device, seconds.
+
+        >>> run.curves()["valid.hr@10"].max() <= 1
+        True
+        """
+        rows = [flat({key: value for key, value in line.items() if key != "notes"}) for line in self.history]
+        columns = dict.fromkeys(key for row in rows for key in row)
+        return frame({key: [row.get(key) for row in rows] for key in columns})
+
+    def per_user(self) -> Frame:
+        """A frame with a row for each user of the test: the id, the number of training items, the position of the
+        held-out item (1 is the first; the best of several) among the sampled candidates and among all items, and what
+        the user contributes to the metrics. The mean of a metric's column is that of `run.test`.
+
+        >>> bool(abs(run.per_user()["full.ndcg@10"].mean() - run.test["full"]["ndcg@10"]) < 1e-6)
+        True
+        """
+        users = self.ranks.get("users")  # runs of older versions have none
+        codes = (self._trainer.evaluator.users if users is None else users).cpu().numpy()
+        counts = np.diff(self._split.ptr)[codes]
+        columns: dict[str, Any] = {"user": self.data.user_ids[codes], "training_items": counts}
+        for ranking in RANKINGS:
+            columns[f"{ranking}.position"] = positions(self.ranks, ranking).numpy()
+            gained = contributions(self.ranks, ranking)
+            columns |= {f"{ranking}.{metric}": gained[metric].numpy() for metric in ("hr@10", "ndcg@10", "mrr@10")}
+        tested = columns["full.position"] > 0  # others have items held out for validation only
+        return frame({key: column[tested] for key, column in columns.items()})
 
     def save(self, path: str | Path) -> Path:
         """Write the run folder."""
@@ -80,7 +200,7 @@ class Run:
         return folder.path
 
     @staticmethod
-    def load(path: str | Path, data: Interactions | None = None, method: Method | None = None) -> Run:
+    def load(path: str | Path, data: Loadable | None = None, method: Method | None = None) -> Run:
         """A finished run from its folder. Its data is loaded again, unless given, and its method is found again, unless
         given: one made in an interactive session must be."""
         folder = RunFolder(path)
@@ -96,22 +216,27 @@ class Run:
         point = folder.checkpoint(device_to_ask(config))
         if point is None:
             raise UserError(f"{folder.model}: holds no model; train again")
-        history, data = folder.lines(point.round), data_of(config, point, data)
-        return Run(config, method, result, history, point, data, folder.ranks())
+        loaded = data_of(config, point, data)
+        return Run(config, method, result, folder.lines(point.round), point, loaded, folder.ranks())
 
 
-def data_of(config: RunConfig, point: Checkpoint | None, data: Interactions | None = None) -> Interactions:
+def data_of(config: RunConfig, point: Checkpoint | None, given: Loadable | None = None) -> Interactions:
     """The data of a run, loaded again unless given. It must be what the run was trained on so far."""
-    data = data if data is not None else config.load()
+    data = config.load(given)
     if point is not None and fingerprint(data) != point.data:
-        raise UserError(f"'{config.data}' has changed since this run was trained on it; bring the old data back")
+        roles = ", ".join(f"{role}={column}" for role, column in data.columns.items())
+        raise UserError(
+            f"'{config.data}' has changed since this run was trained on it"
+            + (f", or this version reads it otherwise ({roles})" if roles else "")
+            + "; bring the old data back, or train again"
+        )
     return data
 
 
 def fingerprint(data: Interactions) -> str:
-    """SHA-256 of what training sees: rows, times and labels."""
+    """SHA-256 of what training sees: rows, times, given parts and labels."""
     digest = hashlib.sha256()
-    for array in (data.users, data.items, data.times):
+    for array in (data.users, data.items, data.times, data.parts):
         digest.update(b"" if array is None else np.ascontiguousarray(array).data)
     digest.update("\0".join(map(str, (*data.user_ids, *data.item_ids))).encode(errors="backslashreplace"))
     return digest.hexdigest()

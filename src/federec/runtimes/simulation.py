@@ -7,6 +7,7 @@ with, for the final evaluation and on a device that is asked to recommend.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -19,10 +20,11 @@ from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.data.split import Split
 from federec.errors import UserError
-from federec.evaluation.evaluator import Evaluator, Full, Sampled, Score
-from federec.evaluation.metrics import Metrics
+from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
+from federec.evaluation.metrics import Metrics, metric_of
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
 from federec.evaluation.protocols import protocol
+from federec.evaluation.selection import SampleRanks, Selection
 from federec.federation.channel import Link
 from federec.federation.engine import why_not
 from federec.federation.round import select
@@ -57,29 +59,34 @@ def trainer(
     group: Group = ALONE,
     rounds: int | None = None,
     link: Link | None = None,
+    select: str | None = None,
 ) -> Trainer:
     """The trainer for a method. `evaluate_users`: evaluate at most this many users, drawn at random. `rounds`: the
     length of the run, if it is known; a short one does not repay compiling a kernel. `link`: what lies between devices
-    and server, if not the method's own."""
+    and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own."""
     if isinstance(method, DeviceMethod):
         link = link or Link.of(method)
     choice = _engine(method, split, participation, device, engine, rounds, link)
+    full, _ = metric_of(select or protocol.select)
+    ranked = (rounds or 1) if full == "full" else 0
     if isinstance(method, DeviceMethod):
         assert link is not None
-        return DeviceTrainer(method, split, protocol, seed, participation, device, choice, evaluate_users, link, group)
+        return DeviceTrainer(
+            method, split, protocol, seed, participation, device, choice, evaluate_users, link, ranked, group
+        )
     if group.size > 1:
         raise UserError(f"'{method.name}' is trained in one place, on pooled data; run it without torchrun")
     assert isinstance(method, CentralMethod)
-    return CentralTrainer(method, split, protocol, seed, device, choice, evaluate_users)
+    return CentralTrainer(method, split, protocol, seed, device, choice, evaluate_users, ranked)
 
 
 def make_trainer(config: RunConfig, method: Method, split: Split, device: str, group: Group = ALONE) -> Trainer:
     """The trainer that a configuration asks for; `method` is the one that it describes."""
     fraction = config.participation or method.default_participation
     rules, asked = protocol(config.protocol), config.engine
-    evaluated, rounds = config.evaluate_users, config.rounds or 1
+    evaluated, rounds, select = config.evaluate_users, config.rounds or 1, config.select
     link = config.link(method) if isinstance(method, DeviceMethod) else None
-    return trainer(method, split, rules, config.seed, fraction, device, asked, evaluated, group, rounds, link)
+    return trainer(method, split, rules, config.seed, fraction, device, asked, evaluated, group, rounds, link, select)
 
 
 def _engine(
@@ -105,14 +112,27 @@ def _engine(
     return EngineChoice("fused", f"'{name}' has a kernel")
 
 
+def _metrics(rankings: Sequence[Sampled | SampleRanks]) -> tuple[Report, Report]:
+    """What a round's rankings say of validation and test."""
+    valid, test = Report(), Report()
+    for ranking in rankings:
+        of_valid, of_test = ranking.metrics()
+        valid, test = valid | of_valid, test | of_test
+    return valid, test
+
+
 def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
     valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
     ranks = {
+        "users": sampled.of.users,
         "valid sampled": sampled.valid,
         "test sampled": sampled.test,
         "valid full": full.valid,
         "test full": full.test,
     }
+    for name, part in zip(("valid", "test"), sampled.of.parts, strict=True):
+        if not part.one_each:
+            ranks[f"{name} owner"] = part.owner
     return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()})
 
 
@@ -130,14 +150,21 @@ class DeviceTrainer:
         choice: EngineChoice,
         evaluate_users: int | None,
         link: Link,
+        rounds: int,
         group: Group = ALONE,
     ) -> None:
+        """`rounds`: the length of a run whose rounds are ranked against all items; 0 where they are not."""
         self.group, self.device, self.engine_choice = group, device, choice
         self.method, self.seed, self.participation = method, seed, participation
         self.devices = Devices.of(split, protocol.close_held_out, device)
         method.check(self.devices)
-        group.deal(self.devices.lengths(torch.arange(len(self.devices), device=device), method.negatives))
+        lengths = self.devices.lengths(torch.arange(len(self.devices), device=device), method.negatives)
+        group.deal(lengths)
+        self.learners = self.devices.ptr.diff().nonzero().flatten()
+        """Users who have something to learn from. The others are ranked with the server's rows."""
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
+        samples = participation * float(lengths.sum())
+        self.selection = Selection(self.evaluator, seed, samples, rounds, self.width)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
         self.stacked = Stacked(method, self.devices, seed, link)
         self.engine: Engine = self.stacked
@@ -151,15 +178,17 @@ class DeviceTrainer:
         began = time.perf_counter()
         model = self.state.copy() if self.own else self.state
         ranks, chosen = self.evaluator.sampled(), self._select(round_)
-        own = [ranks] if self.own else []
+        rankings: list[Sampled | SampleRanks] = [ranks, *self.selection.rankings(round_)]
+        own = rankings if self.own else []
         along = own if len(chosen) == len(self.devices) else []  # all users are ranked before the server's sum
         users, sum_ = self.group.mine(chosen), self._adding(chosen, along)
         report, evaluating = self.engine.play(self.state, users, round_, own, sum_)
         now = time.perf_counter()
-        self._rank_global(ranks, self.state)
+        for ranking in rankings:
+            self._rank_global(ranking, self.state)
         if not along:
-            self._sum([], [ranks])
-        valid, test = ranks.metrics()
+            self._sum([], rankings)
+        valid, test = _metrics(rankings)
         end = time.perf_counter()
         evaluating += end - now
         seconds = {"train": end - began - evaluating, "evaluate": evaluating}
@@ -168,8 +197,7 @@ class DeviceTrainer:
         return Played(model, valid, test, report.loss, report.up_bytes, report.down_bytes, seconds, report.notes)
 
     def review(self, model: State, round_: int) -> Review:
-        width = sum(p.shape[0] for p in {**self.method.shared(), **self.method.private()}.values() if p.rows)
-        sampled, full = self.evaluator.sampled(), self.evaluator.full(max(1, width))
+        sampled, full = self.evaluator.sampled(), self.evaluator.full(self.width)
         views, state = {"own": sampled}, model
         if self.own:
             state = model.copy()  # the round is played again in it
@@ -185,43 +213,38 @@ class DeviceTrainer:
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
         return _review(sampled, full, compared if self.own else {})
 
-    def scores(self, model: State, round_: int, user: int) -> Tensor:
-        users = torch.tensor([user], device=self.device)
-        items = torch.arange(self.devices.n_items, device=self.device)[None]
-        if not self.own:
-            return self.engine.score(model, users, items)[0]
-        asked = _Scores(items)
-        self.stacked.play(model.copy(), users, round_, [asked], list)  # one user does not repay loading a kernel
-        return asked.scores[0]
+    def after(self, model: State, round_: int) -> State:
+        """The state after a round that began with `model`: it is played again."""
+        state, chosen = model.copy(), self._select(round_)
+        self.engine.play(state, self.group.mine(chosen), round_, [], self._adding(chosen, []))
+        return state
+
+    @property
+    def width(self) -> int:
+        """Values that scoring holds for each (user, item) pair."""
+        return max(1, sum(p.shape[0] for p in {**self.method.shared(), **self.method.private()}.values() if p.rows))
 
     def _select(self, round_: int) -> Tensor:
-        return select(len(self.devices), self.participation, self.seed, round_).to(self.device)
+        return self.learners[select(len(self.learners), self.participation, self.seed, round_).to(self.device)]
 
-    def _adding(self, chosen: Tensor, along: Sequence[Sampled]) -> Sum:
+    def _adding(self, chosen: Tensor, along: Sequence[Sampled | SampleRanks]) -> Sum:
         """How a round of the chosen users is added up over all processes; these rankings travel along."""
         return partial(self._sum, ranks=along, idle=self.group.idle(chosen))
 
-    def _sum(self, values: list[Params], ranks: Sequence[Sampled | Full], idle: bool = False) -> list[Params]:
+    def _sum(
+        self, values: list[Params], ranks: Sequence[Sampled | SampleRanks | Full], idle: bool = False
+    ) -> list[Params]:
         """Sums over all processes. Each process has ranked its own users; the rankings are completed on the way."""
         sums = self.group.sum([*values, *(ranking.tensors() for ranking in ranks)], idle)
         for ranking, whole in zip(ranks, sums[len(values) :], strict=True):
             ranking.complete(whole)
         return sums[: len(values)]
 
-    def _rank_global(self, ranks: Sampled, state: State) -> None:
+    def _rank_global(self, ranks: Sampled | SampleRanks, state: State) -> None:
         """Rank the users who are not ranked yet with the server's rows."""
-        for users in self.group.mine(ranks.missing()).split(self.engine.few):
+        size = self.engine.few if ranks.whole is None else self.engine.full
+        for users in self.group.mine(ranks.missing()).split(size):
             ranks.add(users, partial(self.engine.score, state, users))
-
-
-class _Scores:
-    """Keeps the scores of some items instead of ranking by them."""
-
-    def __init__(self, items: Tensor) -> None:
-        self.items = items
-
-    def add(self, users: Tensor, score: Score) -> None:
-        self.scores = score(self.items)
 
 
 class CentralTrainer:
@@ -236,11 +259,14 @@ class CentralTrainer:
         device: str,
         choice: EngineChoice,
         evaluate_users: int | None,
+        rounds: int,
     ) -> None:
         self.method, self.split, self.seed, self.device = method, split, seed, torch.device(device)
         self.engine_choice = choice
         self.devices = Devices.of(split, protocol.close_held_out, device)
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
+        # Every round scores all items for everybody anyway.
+        self.selection = Selection(self.evaluator, seed, math.inf, rounds)
         self.state = State({name: value.to(device) for name, value in method.start(split, seed).items()})
 
     def play(self, round_: int) -> Played:
@@ -251,10 +277,12 @@ class CentralTrainer:
         self.state = State({name: value.to(self.device).contiguous() for name, value in model.items()})
         now = time.perf_counter()
         ranks = self.evaluator.sampled()
+        rankings: list[Sampled | SampleRanks] = [ranks, *self.selection.rankings(round_)]
         for users in ranks.missing().split(_POOLED):
             scores = self._scores(self.state, users)
-            ranks.add(users, partial(scores.gather, 1))
-        valid, test = ranks.metrics()
+            for ranking in rankings:
+                ranking.add(users, partial(scores.gather, 1))
+        valid, test = _metrics(rankings)
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
         return Played(self.state, valid, test, seconds=seconds)
 
@@ -265,9 +293,6 @@ class CentralTrainer:
             for ranks in (sampled, full):
                 ranks.add(users, partial(scores.gather, 1))
         return _review(sampled, full, {})
-
-    def scores(self, model: State, round_: int, user: int) -> Tensor:
-        return self._scores(model, torch.tensor([user], device=self.device))[0]
 
     def _scores(self, model: State, users: Tensor) -> Tensor:
         with self.device:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
-from federec.settings import Settings
+from federec.settings import Part
 from federec.stages.randomness import Randomness
 
 ID_BYTES = 4
@@ -83,7 +83,7 @@ class Promise(NamedTuple):
     """The server only sees sums over devices."""
 
 
-class Stage(Settings):
+class Stage(Part):
     """What happens to an update on its way, in two halves. Its fields are its settings.
 
     Subclasses override what they change; as it stands, a stage changes nothing.
@@ -96,6 +96,10 @@ class Stage(Settings):
     """It can as well be applied to the sum of many devices' updates, which is what a kernel gives."""
     adds_rows: ClassVar[bool] = False
     """Updates that went through it hold rows that the device did not change."""
+
+    @classmethod
+    def called(cls) -> str:
+        return f"stage '{cls.name}'"
 
     def device(self, update: Update, random: Randomness) -> Update:
         """What the devices of a cohort make of their updates."""

@@ -16,7 +16,10 @@ from federec.stages.randomness import Randomness
 
 
 class Clip(Stage):
-    """Scale each user's update down to a largest norm."""
+    """Scale each user's update down to a largest norm.
+
+    >>> quiet = fr.train("fedmf", data, rounds=1, channel=[fr.Clip(norm=1.0)])
+    """
 
     name: ClassVar[str] = "clip"
     per_user: ClassVar[bool] = True

@@ -18,7 +18,10 @@ from federec.stages.randomness import Randomness
 
 
 class Dense(Stage):
-    """Fetch and send the rows of all items."""
+    """Fetch and send the rows of all items.
+
+    >>> hidden = fr.train("fedmf", data, rounds=1, channel=[fr.Dense()])
+    """
 
     name: ClassVar[str] = "dense"
     on_sums: ClassVar[bool] = True

@@ -20,7 +20,10 @@ from federec.stages.randomness import Randomness
 
 
 class Gaussian(Stage):
-    """Add normal noise to every value that is sent."""
+    """Add normal noise to every value that is sent.
+
+    >>> noisy = fr.train("fedmf", data, rounds=1, channel=[fr.Clip(norm=1.0), fr.Gaussian(scale=0.1)])
+    """
 
     name: ClassVar[str] = "gaussian"
 

@@ -22,7 +22,10 @@ from federec.stages.randomness import Randomness
 
 
 class Laplace(Stage):
-    """Add Laplace noise to every value that is sent."""
+    """Add Laplace noise to every value that is sent.
+
+    >>> noisy = fr.train("fedmf", data, rounds=1, channel=[fr.Laplace(scale=0.1)])
+    """
 
     name: ClassVar[str] = "laplace"
 

@@ -25,7 +25,10 @@ _LEAST = -100  # exponents below it are not used: their rows are as good as zero
 
 
 class Quantise(Stage):
-    """Send values of 8 or 16 bits."""
+    """Send values of 8 or 16 bits.
+
+    >>> small = fr.train("fedmf", data, rounds=1, channel=[fr.Quantise(bits=8)])
+    """
 
     name: ClassVar[str] = "quantise"
 

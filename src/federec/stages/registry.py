@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
-from federec.errors import UserError, did_you_mean, first_fault
+from federec.errors import UserError, did_you_mean
 from federec.stages.base import Stage
 from federec.stages.clip import Clip
 from federec.stages.dense import Dense
@@ -31,16 +29,7 @@ def stage(values: Mapping[str, Any]) -> Stage:
     name = str(settings.pop(KEY, ""))
     if name not in STAGES:
         raise UserError(f"unknown stage '{name}'{did_you_mean(name, STAGES)}")
-    kind = STAGES[name]
-    for key in settings:
-        if key not in kind.model_fields:
-            known = did_you_mean(key, kind.model_fields) if kind.model_fields else "; it has none"
-            raise UserError(f"stage '{name}' has no setting '{key}'{known}")
-    try:
-        return kind(**settings)
-    except ValidationError as error:
-        setting, why = first_fault(error)
-        raise UserError(f"setting {setting} of stage '{name}': {why}") from None
+    return STAGES[name](**settings)
 
 
 def plain(stage: Stage) -> dict[str, Any]:

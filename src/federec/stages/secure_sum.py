@@ -22,7 +22,11 @@ STEPS = 1 << 24
 
 
 class SecureSum(Stage):
-    """Let the server see only sums over devices."""
+    """Let the server see only sums over devices.
+
+    >>> fr.train("fedmf", data, rounds=1, channel=[fr.SecureSum()]).config.channel
+    ({'stage': 'secure-sum', 'most': 2048.0},)
+    """
 
     name: ClassVar[str] = "secure-sum"
     adds_rows: ClassVar[bool] = True

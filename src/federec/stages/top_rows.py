@@ -17,7 +17,10 @@ from federec.stages.randomness import Randomness
 
 
 class TopRows(Stage):
-    """Send only the rows that changed most."""
+    """Send only the rows that changed most.
+
+    >>> few = fr.train("fedmf", data, rounds=1, channel=[fr.TopRows(count=10)])
+    """
 
     name: ClassVar[str] = "top-rows"
 

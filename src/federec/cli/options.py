@@ -1,0 +1,82 @@
+"""Options that several commands have: what is trained, which data is read, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from typer import Option
+
+from federec.cli.names import METHODS, PLUGINS, SETS, one_of
+
+METHOD_NAMES, SET_NAMES = one_of(*METHODS), one_of(*SETS)
+WITH = Option(
+    None,
+    "--with",
+    autocompletion=one_of(*PLUGINS),
+    help="Put a plug-in on the method: a name or path/to/mine.py:Mine; may be repeated.",
+)
+SET = Option(None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated.")
+AGGREGATOR = Option(
+    None,
+    autocompletion=one_of("mean", "sum", "touched-mean"),
+    help="How the server makes one of many updates: mean, sum or touched-mean. [default: the method's own]",
+)
+PROTOCOL = Option(
+    None, autocompletion=one_of("clean", "paper"), help="How negatives are drawn: clean or paper. [default: clean]"
+)
+ROUNDS = Option(None, help="Rounds of training. [default: the method's own]")
+OUT = Option(None, readable=False, help="Folder of the run. [default: a new one under runs/]")
+DATA = Option(None, autocompletion=SET_NAMES, help="A named set, a file, or a generated folder. [default: tastes]")
+COLUMNS = Option(
+    None,
+    help="Columns of the file, such as user=uid,item=mid,timestamp=3; the roles: user, item, rating, timestamp, split.",
+)
+MIN_INTERACTIONS = Option(None, min=0, help="Leave out users with fewer rows than this.")
+K_CORE = Option(None, min=0, help="Leave out users with fewer items, and items with fewer users, than this.")
+MIN_RATING = Option(None, help="Only rows with at least this rating count. [default: all rows]")
+REPEATS = Option(
+    None,
+    autocompletion=one_of("merge", "keep"),
+    help="Rows that repeat a (user, item) pair: merge or keep. [default: merge]",
+)
+TITLES = Option(None, readable=False, help="A file with the titles of the items.")
+VALID_FILE = Option(
+    None, readable=False, help="A file with the rows to validate on; --data then has those of training."
+)
+TEST_FILE = Option(None, readable=False, help="A file with the rows to test on; --data then has those of training.")
+SPLIT = Option(
+    None,
+    metavar="RULE",
+    autocompletion=one_of("leave-one-out", "time", "ratio", "given"),
+    help="What is held out: leave-one-out, time, ratio or given; with fractions: time:0.8,0.1,0.1. "
+    "[default: given where the data has a split column, else leave-one-out]",
+)
+
+
+def data_values(
+    data: str | None,
+    columns: str | None,
+    min_interactions: int | None,
+    k_core: int | None,
+    min_rating: float | None,
+    repeats: str | None,
+    titles: Path | None,
+    valid_file: Path | None,
+    test_file: Path | None,
+) -> dict[str, Any]:
+    """The values for `RunConfig` and, apart from `data`, for `load`: only what was given."""
+    from federec.data.columns import parse_columns
+
+    held_out = {"valid": valid_file, "test": test_file}
+    values = {
+        "data": data,
+        "columns": parse_columns(columns) if columns else None,
+        "min_interactions": min_interactions,
+        "k_core": k_core,
+        "min_rating": min_rating,
+        "repeats": repeats,
+        "titles": None if titles is None else str(titles),
+        "held_out": {part: str(path) for part, path in held_out.items() if path is not None} or None,
+    }
+    return {key: value for key, value in values.items() if value is not None}

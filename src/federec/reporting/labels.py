@@ -1,0 +1,75 @@
+"""Labels that tell runs apart: data and method, with the settings in which runs on that data or of it differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from federec.evaluation.protocols import PROTOCOLS
+
+_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "split")
+"""Settings that belong to the data."""
+
+
+def labels(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """For each run: its data with the settings of reading and splitting in which runs on that data differ, its method
+    with the settings in which runs of that method differ, and what else distinguishes rows."""
+    data = [result["data"]["name"] for result in results]
+    methods = ["+".join([result["method"], *result["plugins"]]) for result in results]
+    sources = _labelled(data, [_reading(result) for result in results])
+    methods = _labelled(methods, [_settings(result) for result in results])
+    counts = (tuple(str(result["data"][key]) for key in ("users", "items", "interactions")) for result in results)
+    return [(source, method, *count) for source, method, count in zip(sources, methods, counts, strict=True)]
+
+
+def _labelled(names: list[str], settings: list[dict[str, Any]]) -> list[str]:
+    """Each name with those of its settings that are not the same wherever the name occurs."""
+    variants: dict[str, list[dict[str, Any]]] = {}
+    for name, own in zip(names, settings, strict=True):
+        variants.setdefault(name, []).append(own)
+    found = []
+    for name, own in zip(names, settings, strict=True):
+        differing = [key for key in own if any(other.get(key) != own[key] for other in variants[name])]
+        found.append(" ".join([name, *(f"{key}={_value(own[key])}" for key in differing)]))
+    return found
+
+
+def _reading(result: dict[str, Any]) -> dict[str, Any]:
+    """How the data was read and split."""
+    config = result["config"]
+    own = {key: config.get(key) for key in _READING}
+    own["repeats"] = own["repeats"] or "merge"  # results of older versions have none
+    return {**own, "sha256": result["data"]["sha256"][:8]}
+
+
+def _settings(result: dict[str, Any]) -> dict[str, Any]:
+    """All other settings that distinguish runs, except protocol and seed."""
+    config = result["config"]
+    line = {"channel": channel_text(config.get("channel") or ()) or "none"}
+    if config.get("aggregator") not in (None, "mean", "sum"):  # the two that methods bring themselves
+        line["aggregator"] = config["aggregator"]
+    code = {Path(reference).name: sha256[:8] for reference, sha256 in config.get("sources", {}).items()}
+    select = config.get("select")
+    return {
+        **config["settings"],
+        "rounds": config.get("rounds") or result["rounds"],
+        **{key: config.get(key) for key in ("participation", "device", "evaluate_users", "patience")},
+        # Versions that did not write it down chose by sampled ranking under both protocols.
+        "select": "protocol's" if select == PROTOCOLS[result["protocol"]].select else select or "sampled.hr@10",
+        **line,
+        **code,
+    }
+
+
+def _value(value: Any) -> str:
+    return "default" if value is None else str(value).replace(" ", "")
+
+
+def channel_text(stages: Iterable[dict[str, Any]]) -> str:
+    """The stages of a channel in order, as on the command line."""
+    texts = []
+    for stage in stages:
+        settings = ",".join(f"{key}={value}" for key, value in stage.items() if key != "stage")
+        texts.append(":".join(filter(None, [stage["stage"], settings])))
+    return " -> ".join(texts)

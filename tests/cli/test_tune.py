@@ -1,0 +1,21 @@
+from types import SimpleNamespace
+
+import pytest
+
+
+def test_tune_says_how_to_go_on(federec, monkeypatch, ratings, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    pytest.importorskip("optuna", reason="pip install federec[results]")
+    monkeypatch.setattr("federec.reproduction.tune.search", interrupted)
+    said = federec("tune", "fedmf", "--data", ratings, "--runs", tmp_path)
+    assert said.code == 130
+    assert said.err == "\nstopped; the finished trials are kept, the same command goes on with them\n"
+
+
+def test_tune_says_how_to_train_with_what_it_found(federec, monkeypatch, ratings, tmp_path):
+    monkeypatch.setattr("federec.reproduction.tune.search", lambda *_: SimpleNamespace(best={"lr": 0.123456}))
+    given = ("--data", ratings, "--with", "sam", "--k-core", 2)
+    said = federec("tune", "fedmf", *given, "--rounds", 3, "--runs", tmp_path).out
+    assert f"use it: federec train fedmf --data {ratings} --with sam --seed 0 --k-core 2 --set lr=0.1235\n" in said
