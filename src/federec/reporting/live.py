@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 import time
@@ -61,9 +62,9 @@ def _notebook() -> Callable[[str], None] | None:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if getattr(shell, "kernel", None) is None:
         return None
-    from IPython.display import display
-
-    handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    # By name: whether IPython is installed must not change what the type checker says
+    display = importlib.import_module("IPython.display").display
+    handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
     return lambda text: handle.update({"text/plain": text}, raw=True) if text else None
 
 
