@@ -229,3 +229,15 @@ def _never(column):
 def test_what_is_a_frame():
     assert all(is_frame(make(ROWS)) for make in KINDS.values())
     assert not any(map(is_frame, ("text", [1], {}, None, np.zeros(3))))
+
+
+@pytest.mark.parametrize("kind", set(KINDS) - {"stream"})
+def test_a_column_that_looks_like_a_time_is_named(kind):
+    rows = {"user": [1, 2], "item": [3, 4], "plain": [5, 6], "moment": [1_500_000_000, 1_500_000_001]}
+    data = load(KINDS[kind](rows))
+    assert (data.maybe_time, data.unused) == ("moment", ("plain", "moment"))
+
+
+@pytest.mark.parametrize("rows", [{"user": [1]}, {"foo": [1]}, {"user": [1], "stars": [2]}])
+def test_a_frame_without_enough_columns_is_told_to_add_one(rows):
+    assert refused(pl.DataFrame(rows)).endswith("; add it") and "{}" not in refused(pl.DataFrame(rows))

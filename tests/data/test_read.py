@@ -15,6 +15,7 @@ from federec.data import cells, table
 from federec.data.columns import INTERACTIONS, TITLES, parse_columns, recognise
 from federec.data.prepare import Filters
 from federec.data.read import read_file
+from federec.data.sets import load
 from federec.errors import UserError
 
 
@@ -539,3 +540,17 @@ def test_whatever_the_file_holds_it_is_read_or_refused_in_one_line(tmp_path, raw
         assert len(read(tmp_path, raw)) > 0
     except UserError as error:
         assert "\n" not in str(error) and str(error).startswith(str(tmp_path))
+
+
+def test_unused_columns_of_held_out_files_are_said(tmp_path):
+    for name, header in (("train", "user,item,a"), ("valid", "user,item,b"), ("test", "user,item,c")):
+        (tmp_path / name).write_text(f"{header}\nu,{name},1\n")
+    held_out = {"valid": tmp_path / "valid", "test": tmp_path / "test"}
+    assert load(tmp_path / "train", held_out=held_out).unused == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("text", ['{"user": 1, "item": 2}\n{"user": 1, "item": 3}\n', '[\n {"user": 1, "item": 2}\n]'])
+def test_json_is_refused_as_json(tmp_path, text):
+    (tmp_path / "rows.jsonl").write_text(text)
+    with pytest.raises(UserError, match="JSON and JSON lines are not read; convert the file to CSV or Parquet"):
+        load(tmp_path / "rows.jsonl")

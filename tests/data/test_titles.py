@@ -69,3 +69,8 @@ def test_wrong_titles_get_one_line(tmp_path):
     assert "only one column found; separate item and title by tab" in refused(file)
     assert "has no title for any item of 'frame' (its items are like 7, the data's like 10, 11)" in refused({7: "x"})
     assert "titles: a int cannot be read; give a file, a data frame" in refused(5)
+
+
+def test_whole_numbers_as_floats_are_the_same_items():
+    data = load(pl.DataFrame({"user": [1, 1], "item": [1, 2]}), titles={1.0: "One"})
+    assert data.titles == {"1": "One"}

@@ -150,6 +150,8 @@ def unnamed(names: Sequence[str], missing: Sequence[str], where: str, kind: Kind
     if not kind.option:
         return f"{where}: cannot tell the {which} column among {listing(names)}; call it {' and '.join(missing)}"
     free = [name for position, name in enumerate(names) if position not in recognise(names, kind).values()]
+    if len(free) < len(missing):
+        return f"{where}: no column is left for the {which} among {listing(names)}; add it"
     remedy = kind.naming({role: shown(name)[1:-1] for role, name in zip(missing, free, strict=False)})
     return f"{where}: cannot tell the {which} column among {listing(names)}; name it, e.g. {remedy}"
 

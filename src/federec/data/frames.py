@@ -75,11 +75,15 @@ def _is_lazy(source: object) -> bool:
 
 
 def _lazy_table(query: pl.LazyFrame, name: str, columns: Mapping[str, str], kind: Kind) -> Table:
-    """Only the chosen columns are computed."""
+    """Only the chosen columns are computed, and the first few cells of the others: one of them may be the time."""
+    import polars as pl
+
     names = query.collect_schema().names()
     chosen = choose(names, True, columns, name, kind)
-    frame = query.select(names[position] for position in chosen.values()).collect()
-    return _table(name, names, chosen, True, frame.height, lambda i: frame[names[i]], lambda i: [])
+    free = [other for at, other in enumerate(names) if at not in chosen.values() and "timestamp" not in chosen]
+    used = query.select(names[position] for position in chosen.values())
+    frame, head = pl.collect_all([used, query.select(free).head(SAMPLE_RECORDS)])  # what both need is computed once
+    return _table(name, names, chosen, True, frame.height, lambda i: frame[names[i]], lambda i: list(head[names[i]]))
 
 
 def _arrow_table(table: Any, name: str, columns: Mapping[str, str], kind: Kind) -> Table:

@@ -79,7 +79,7 @@ def with_held_out(source: Source, held_out: Mapping[str, Source]) -> Source:
             f"'{source.name}': a split column and held-out files both say what is held out; leave out one of them"
         )
     rows = replace(source.rows, parts=np.zeros(len(source.rows), np.int8))
-    digests = [source.sha256]
+    digests, unused = [source.sha256], source.unused
     for part, other in held_out.items():
         if (source.rows.times is None) != (other.rows.times is None):
             without = source.name if source.rows.times is None else other.name
@@ -88,9 +88,10 @@ def with_held_out(source: Source, held_out: Mapping[str, Source]) -> Source:
             )
         parts = np.full(len(other.rows), cells.PARTS[part], np.int8)
         rows = _joined(rows, replace(other.rows, parts=parts))
+        unused += other.unused
         digests.append(other.sha256)
     digest = hashlib.sha256("".join(digests).encode()).hexdigest() if all(digests) else ""
-    return replace(source, rows=rows, sha256=digest)
+    return replace(source, rows=rows, sha256=digest, unused=tuple(dict.fromkeys(unused)))
 
 
 def _source(table: Table, name: str, sha256: str) -> Source:

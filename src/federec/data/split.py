@@ -8,6 +8,7 @@ given                 as the data says, in `Interactions.parts`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -241,7 +242,8 @@ def _given(data: Interactions, seed: int) -> Split:
         ends = np.searchsorted(trains, rows.ptr)
         valid = trains[ends[1:][np.diff(ends) > 1] - 1]
         rule += f"; validation: {'a random' if data.times is None else 'the newest'} training item of each user"
-    return _checked(_parted(data, rows, valid, test, rule), "the data marks no such row")
+    files = {} if "split" in data.columns else {"validation": "add --valid-file", "test": "add --test-file"}
+    return _checked(_parted(data, rows, valid, test, rule), "the data marks no such row", files)
 
 
 class _Rows(NamedTuple):
@@ -268,12 +270,13 @@ def _parted(data: Interactions, rows: _Rows, valid: NDArray[np.int64], test: NDA
     return Split(data, ptr, rows.items[trains], first, second, ratings, rule=rule)
 
 
-def _checked(split: Split, why: str) -> Split:
-    """A split that can be trained, validated and tested."""
+def _checked(split: Split, why: str, remedies: Mapping[str, str] | None = None) -> Split:
+    """A split that can be trained, validated and tested; `remedies` say what to do where a part is empty."""
     for part, count in (("training", len(split.train)), ("validation", len(split.valid)), ("test", len(split.test))):
         if not count:
             name = split.data.name
-            raise UserError(f"the split of '{name}' leaves nothing for {part}: {why}; use another --split")
+            remedy = (remedies or {}).get(part, "use another --split")
+            raise UserError(f"the split of '{name}' leaves nothing for {part}: {why}; {remedy}")
     return split
 
 

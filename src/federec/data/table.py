@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,6 +140,8 @@ def _text(raw: bytes, path: str, columns: Mapping[str, str], kind: Kind) -> Tabl
     text = _decode(raw, path, kind)
     if not text.strip():
         raise UserError(f"{path}: the file is empty; write {kind.line}")
+    if re.match(r"\s*\[?\s*\{\s*\"", text):
+        raise UserError(f"{path}: JSON and JSON lines are not read; convert the file to CSV or Parquet")
     layout = _sniff(text, path, columns, kind)
     has_header = _has_header(layout.sample, path, columns, kind)
     names = layout.sample[0]

@@ -14,7 +14,7 @@ from federec.data.read import read_whole
 from federec.data.table import Table, read_table, unpack
 from federec.errors import UserError
 
-Titles = str | Path | Frame | Mapping[int, str] | Mapping[str, str]
+Titles = str | Path | Frame | Mapping[int, str] | Mapping[float, str] | Mapping[str, str]
 
 
 def with_titles(data: Interactions, titles: Titles) -> Interactions:
@@ -38,11 +38,16 @@ def read_titles(titles: Titles) -> tuple[dict[str, str], str]:
     if is_frame(titles):
         return _titles(read_frame(titles, "titles", {}, TITLES)), "titles"
     if isinstance(titles, Mapping):
-        return {str(item): str(title) for item, title in titles.items()}, "titles"
+        return {_label(item): str(title) for item, title in titles.items()}, "titles"
     raise UserError(
         f"titles: a {type(titles).__name__} cannot be read; give a file, a data frame with the columns item and "
         "title, or a mapping from item to title"
     )
+
+
+def _label(item: float | str) -> str:
+    """The label as text; tools turn whole numbers into floats when one is missing."""
+    return str(int(item)) if isinstance(item, float) and item.is_integer() else str(item)
 
 
 def _titles(table: Table) -> dict[str, str]:
