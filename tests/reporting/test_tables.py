@@ -73,7 +73,7 @@ def test_protocols_have_columns_of_their_own(rows):
         ({"settings": {"lr": 0.1}}, {"settings": {"lr": 0.2}}, ("lr=0.1", "lr=0.2")),
         ({"rounds": 5}, {"rounds": 9}, ("rounds=5", "rounds=9")),
         ({"participation": 0.5}, {"participation": 1.0}, ("participation=0.5", "participation=1.0")),
-        ({"k_core": 5, "users": 4}, {}, ("k_core=5", "k_core=default")),
+        ({"k_core": 5, "users": 4}, {}, ("k_core=5", "tastes")),
         ({"device": "cuda"}, {}, ("device=cuda", "device=cpu")),
         ({"plugins": ["dualper"]}, {}, ("pfedrec+dualper", "pfedrec")),
     ],
@@ -136,3 +136,33 @@ def test_the_channel_is_written_as_on_the_command_line():
     stages = [{"stage": "clip", "norm": 1.0}, {"stage": "dense"}, {"stage": "quantise", "bits": 8}]
     assert channel_text(stages) == "clip:norm=1.0 -> dense -> quantise:bits=8"
     assert channel_text([]) == ""
+
+
+def test_one_user_without_a_test_item(capsys):
+    for count, words in ((1, "1 user has no test item"), (2, "2 users have no test item")):
+        one = result()
+        one["data"] |= {"split": "last item by time", "users_not_evaluated": count}
+        run_table(one)
+        assert words in capsys.readouterr().out
+
+
+def test_data_that_was_read_alike_is_the_same_data(rows):
+    """However it was said: named columns that are recognised anyway, and defaults written out."""
+    columns = {"user": "user", "item": "item"}
+    plain, written = result(seed=0, columns={}), result(seed=1, columns=columns, repeats="merge", k_core=0)
+    written["config"]["split"], older = "leave-one-out", result(seed=2)
+    for known in (plain, written):
+        known["data"]["columns"] = columns
+    _, body = rows(plain, written, older)
+    assert body[0][:3] == ["tastes", "pfedrec", "3"]
+
+
+def test_only_what_is_not_a_default_is_named(rows):
+    other = result(min_rating=4.0, repeats="keep", split="time")
+    assert [row[:5] for row in rows(result(), other)[1]] == [
+        ["tastes", "pfedrec", "1", "0.2500", "0.5000"],
+        ["tastes", "min_rating=4.0", "repeats=keep", "split=time", "pfedrec"],
+    ]
+    one, two = result(), result(seed=1)
+    one["data"]["columns"], two["data"]["columns"] = {"user": "a"}, {"user": "b"}
+    assert [row[1] for row in rows(one, two)[1]] == ["columns={'user':'a'}", "columns={'user':'b'}"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from federec.data.sets import SETS
 from federec.evaluation.protocols import PROTOCOLS
 
 _READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "split")
 """Settings that belong to the data."""
+_DEFAULTS: dict[str, Any] = {"k_core": 0, "repeats": "merge", "split": "leave-one-out"}
+"""What those of them mean that are not given; the others have no default value."""
 
 
 def labels(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -17,30 +20,39 @@ def labels(results: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     with the settings in which runs of that method differ, and what else distinguishes rows."""
     data = [result["data"]["name"] for result in results]
     methods = ["+".join([result["method"], *result["plugins"]]) for result in results]
-    sources = _labelled(data, [_reading(result) for result in results])
+    known = {r["data"]["sha256"]: r["data"]["columns"] for r in results if r["data"].get("columns")}
+    sources = _labelled(data, [_reading(result, known) for result in results])
     methods = _labelled(methods, [_settings(result) for result in results])
     counts = (tuple(str(result["data"][key]) for key in ("users", "items", "interactions")) for result in results)
     return [(source, method, *count) for source, method, count in zip(sources, methods, counts, strict=True)]
 
 
 def _labelled(names: list[str], settings: list[dict[str, Any]]) -> list[str]:
-    """Each name with those of its settings that are not the same wherever the name occurs."""
+    """Each name with those of its settings that are not the same wherever the name occurs; None, a default, is not
+    named."""
     variants: dict[str, list[dict[str, Any]]] = {}
     for name, own in zip(names, settings, strict=True):
         variants.setdefault(name, []).append(own)
     found = []
     for name, own in zip(names, settings, strict=True):
-        differing = [key for key in own if any(other.get(key) != own[key] for other in variants[name])]
-        found.append(" ".join([name, *(f"{key}={_value(own[key])}" for key in differing)]))
+        given = {key: value for key, value in own.items() if value is not None}
+        differing = [key for key in given if any(other.get(key) != given[key] for other in variants[name])]
+        found.append(" ".join([name, *(f"{key}={str(given[key]).replace(' ', '')}" for key in differing)]))
     return found
 
 
-def _reading(result: dict[str, Any]) -> dict[str, Any]:
-    """How the data was read and split."""
-    config = result["config"]
+def _reading(result: dict[str, Any], known: Mapping[str, dict[str, str]]) -> dict[str, Any]:
+    """How the data was read and split; None where that is the default. `known` has the columns of data by its SHA-256,
+    as they were recognised: results of older versions only have those that were named."""
+    config, sha256 = result["config"], result["data"]["sha256"]
     own = {key: config.get(key) for key in _READING}
-    own["repeats"] = own["repeats"] or "merge"  # results of older versions have none
-    return {**own, "sha256": result["data"]["sha256"][:8]}
+    own["columns"] = result["data"].get("columns") or config.get("columns") or known.get(sha256, {})
+    if own["split"] is None and (config.get("held_out") or "split" in own["columns"]):
+        own["split"] = "given"
+    source = SETS.get(config.get("data", ""))
+    defaults = {**_DEFAULTS, "min_interactions": source.min_interactions if source else 0}
+    own = {key: None if value == defaults.get(key) else value for key, value in own.items()}
+    return {**own, "sha256": sha256[:8]}
 
 
 def _settings(result: dict[str, Any]) -> dict[str, Any]:
@@ -60,10 +72,6 @@ def _settings(result: dict[str, Any]) -> dict[str, Any]:
         **line,
         **code,
     }
-
-
-def _value(value: Any) -> str:
-    return "default" if value is None else str(value).replace(" ", "")
 
 
 def channel_text(stages: Iterable[dict[str, Any]]) -> str:

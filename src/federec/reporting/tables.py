@@ -67,7 +67,8 @@ def run_table(result: dict[str, Any]) -> None:
     _print(table)
     if split := data.get("split"):  # results of older versions have none
         short = data.get("users_not_evaluated")
-        print(f"held out: {split}" + (f"; {short:,} users have no test item" if short else ""))
+        users = "1 user has" if short == 1 else f"{short:,} users have" if short else ""
+        print(f"held out: {split}" + (f"; {users} no test item" if short else ""))
     seconds = result["seconds"]
     by = result.get("selection", {}).get("metric", "sampled.hr@10")  # as versions chose that did not write it down
     print(
