@@ -107,3 +107,23 @@ def test_output_that_cannot_be_written():
     assert ended.returncode == 2
     assert ended.stderr.startswith("error: No space left on device")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.thorough
+def test_a_search_that_is_stopped_only_says_how_to_go_on(tmp_path, make_ratings):
+    pytest.importorskip("optuna", reason="pip install federec[results]")
+    data = make_ratings(tmp_path / "ratings.csv")
+    args = command("tune", "fedmf", "--data", data, "--rounds", 500, "--trials", 500, "--runs", tmp_path)
+    process = subprocess.Popen(args, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("trial 1: ")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    said = [line for line in said.splitlines() if not line.startswith("trial ")]
+    assert (process.returncode, said) == (
+        130,
+        ["", "stopped; the finished trials are kept, the same command goes on with them"],
+    )

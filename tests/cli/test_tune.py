@@ -19,3 +19,12 @@ def test_tune_says_how_to_train_with_what_it_found(federec, monkeypatch, ratings
     given = ("--data", ratings, "--with", "sam", "--k-core", 2)
     said = federec("tune", "fedmf", *given, "--rounds", 3, "--runs", tmp_path).out
     assert f"use it: federec train fedmf --data {ratings} --with sam --seed 0 --k-core 2 --set lr=0.1235\n" in said
+
+
+def test_tune_says_how_the_data_was_read_and_which_rounds_are_too_many(federec, monkeypatch, make_ratings, tmp_path):
+    monkeypatch.setattr("federec.reproduction.tune.search", lambda *_: SimpleNamespace(best={}))
+    data = make_ratings(tmp_path / "timeless.csv", header="user,item", row="u{},i{}")
+    assert federec("tune", "fedease", "--data", data, "--rounds", 50).err.splitlines() == [
+        "rounds 50: 'fedease' has done all it can after 6",
+        "timeless.csv: no time column, so held-out items are drawn at random",
+    ]

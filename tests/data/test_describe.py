@@ -47,7 +47,7 @@ def test_what_was_read_as_what():
     assert found["share_of_tied_events"] == 2 / 6 and found["items_with_title"] == 1
     assert found["split"] == "last item by time" and describe(made())["split"] == "random: no time column"
     parts = made(parts=np.array([0, 0, 2, 0, 1, 0], np.int8))
-    assert describe(parts)["split"] == "given by the data: 4 rows for training, 1 for validation, 1 for test"
+    assert describe(parts)["split"] == "given by the data; rows: 4 for training, 1 for validation, 1 for test"
     assert reading(data).items() <= found.items()
 
 
@@ -70,3 +70,17 @@ def test_remarks_are_what_changes_the_numbers():
 
 def test_the_built_in_set_needs_no_remark():
     assert remarks(load("tastes")) == []
+
+
+def test_users_without_a_test_item_are_those_of_the_split():
+    parts = made(parts=np.array([0, 2, 1, 0, 2, 0], np.int8))
+    assert describe(parts)["users_not_evaluated"] == 1  # the second user has only two rows, but one is for test
+    untested = describe(made(parts=np.array([0, 0, 1, 0, 0, 0], np.int8)))
+    assert untested["users_not_evaluated"] == 3 and untested["split"].endswith("add --test-file")
+    assert describe(made(times=np.arange(6.0)), "ratio:0.4,0.3,0.3")["users_not_evaluated"] == 1
+
+
+def test_remarks_for_python_name_arguments():
+    said = remarks(made(unused=("foo",), maybe_time="foo"), in_python=True)
+    assert said[0] == 'made: merged 2 repeated (user, item) rows; repeats="keep" keeps them'
+    assert said[2] == "made: 'foo' looks like a time; use it with columns={'timestamp': 'foo'}"

@@ -84,3 +84,19 @@ def test_a_run_from_before_these_settings_is_loaded(tmp_path):
     older = {key: value for key, value in config.items() if key not in newer}
     (tmp_path / "old" / "config.yaml").write_text(yaml.safe_dump(older))
     assert fr.Run.load(tmp_path / "old").test == run.test
+
+
+def test_how_a_frame_was_read_is_said_once(recwarn):
+    rows = ROWS.rename({"who": "user", "when": "moment"}).with_columns(moment=pl.col("moment") + 1_500_000_000)
+    for _ in range(2):
+        fr.train("fedease", rows, rounds=50)
+    assert [str(warning.message) for warning in recwarn] == [
+        "rounds 50: 'fedease' has done all it can after 6",
+        "frame: unused columns: 'moment'",
+        "frame: 'moment' looks like a time; use it with columns={'timestamp': 'moment'}",
+        "frame: no time column, so held-out items are drawn at random",
+    ]
+    assert {warning.filename for warning in recwarn} == {__file__}
+    recwarn.clear()
+    fr.train("popularity", "tastes")
+    assert not recwarn.list

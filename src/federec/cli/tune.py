@@ -46,8 +46,9 @@ def tune(
 ) -> None:
     """Search settings on validation; test items are never used."""
     from federec.cli.train import name_of
+    from federec.data.describe import remarks
     from federec.reproduction.tune import search
-    from federec.runs.config import RunConfig
+    from federec.runs.config import RunConfig, fewer_rounds
 
     reading = (columns, min_interactions, k_core, min_rating, repeats, titles, valid_file, test_file)
     given: dict[str, Any] = {"protocol": protocol, "rounds": rounds, "split": split}
@@ -58,8 +59,11 @@ def tune(
     def say(line: str) -> None:
         typer.echo(line, err=True)
 
+    interactions = config.load()
+    for sentence in (*fewer_rounds(config, rounds), *remarks(interactions)):
+        say(sentence)
     try:
-        best = search(config, config.load(), over or [], trials, runs / f"{name_of(config)}.db", say).best
+        best = search(config, interactions, over or [], trials, runs / f"{name_of(config)}.db", say).best
     except KeyboardInterrupt:
         typer.echo("\nstopped; the finished trials are kept, the same command goes on with them", err=True)
         raise typer.Exit(130) from None

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from federec.data.columns import listing, shown
+from federec.data.columns import INTERACTIONS, listing, shown
 from federec.data.interactions import Interactions
-from federec.data.split import NEEDED
+from federec.data.split import hold_out, make_split
+from federec.errors import UserError
 
 _MILLISECONDS = 1e11
 """A time above this is in milliseconds: as seconds it would be after the year 5000."""
 
 
-def describe(data: Interactions) -> dict[str, Any]:
-    """What each column was read as, counts, skew, ranges, and what matters for the split: ties, and users with too few
-    items."""
+def describe(data: Interactions, rule: str | None = None) -> dict[str, Any]:
+    """What each column was read as, counts, skew, ranges, and what matters for the split: ties, and users that have no
+    test item. `rule` says what is held out, as for a run."""
+    held_out, not_evaluated = _split(data, rule)
     per_user = np.bincount(data.users, minlength=data.n_users)
     per_item = np.sort(np.bincount(data.items, minlength=data.n_items))[::-1]
     top = -(-data.n_items // 10)
     return {
         "name": data.name,
         **reading(data),
-        "split": _split(data),
+        "split": held_out,
         "users": data.n_users,
         "items": data.n_items,
         "interactions": len(data),
@@ -37,7 +40,7 @@ def describe(data: Interactions) -> dict[str, Any]:
         "times": _time_range(data),
         "share_of_tied_events": _tied_share(data),
         "users_with_tied_newest": _ties(data),
-        "users_not_evaluated": int(np.count_nonzero(per_user < NEEDED)),
+        "users_not_evaluated": not_evaluated,
         "items_with_title": sum(str(label) in data.titles for label in data.item_ids) if data.titles else 0,
         "sha256": data.sha256,
     }
@@ -55,10 +58,13 @@ def reading(data: Interactions) -> dict[str, Any]:
     }
 
 
-def remarks(data: Interactions) -> list[str]:
-    """What a user should know of how the data was read before a run starts; one sentence each."""
+def remarks(data: Interactions, in_python: bool = False) -> list[str]:
+    """What a user should know of how the data was read before a run starts; one sentence each. Remedies are options of
+    the command line, or arguments of `fr.load`."""
+    keep = 'repeats="keep"' if in_python else "--repeats keep"
+    naming = replace(INTERACTIONS, option="columns") if in_python else INTERACTIONS
     said = [
-        (data.merged > 0, f"merged {data.merged:,} repeated (user, item) rows; --repeats keep keeps them"),
+        (data.merged > 0, f"merged {data.merged:,} repeated (user, item) rows; {keep} keeps them"),
         (data.repeated, f"kept {data.repeated:,} repeated (user, item) rows"),
         (data.below, f"left out {data.below:,} rows whose rating is too low or blank"),
         (
@@ -68,19 +74,27 @@ def remarks(data: Interactions) -> list[str]:
         (data.unused, f"unused columns: {listing(data.unused)}"),
         (
             data.maybe_time,
-            f"{shown(data.maybe_time)} looks like a time; use it with --columns timestamp={data.maybe_time}",
+            f"{shown(data.maybe_time)} looks like a time; use it with {naming.naming({'timestamp': data.maybe_time})}",
         ),
         (data.times is None and data.parts is None, "no time column, so held-out items are drawn at random"),
     ]
     return [f"{data.name}: {words}" for applies, words in said if applies]
 
 
-def _split(data: Interactions) -> str:
-    """What is held out by default, in words."""
-    if data.parts is not None:
-        train, valid, test = np.bincount(data.parts, minlength=3).tolist()
-        return f"given by the data: {train:,} rows for training, {valid:,} for validation, {test:,} for test"
-    return "random: no time column" if data.times is None else "last item by time"
+def _split(data: Interactions, rule: str | None) -> tuple[str, int]:
+    """What is held out, in words, and how many users have no test item."""
+    default = rule is None and data.parts is None
+    try:
+        split = hold_out(data) if default else make_split(data, rule)
+    except UserError as error:
+        if rule is not None:
+            raise
+        return str(error), data.n_users  # the data says its parts, and one of them is empty
+    words, users = split.rule, split.summary()["users_not_evaluated"]
+    if not default:
+        counts = (len(part) for part in (split.train, split.valid, split.test))
+        words += "; rows: {:,} for training, {:,} for validation, {:,} for test".format(*counts)
+    return words, users
 
 
 def _spread(counts: NDArray[np.int64]) -> dict[str, float]:

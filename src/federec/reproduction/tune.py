@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from federec.data.describe import remarks
 from federec.data.interactions import Interactions
 from federec.data.sets import load
 from federec.errors import UserError, did_you_mean, needs
@@ -19,7 +21,7 @@ from federec.methods.base import Method
 from federec.plugins.base import Plugin
 from federec.plugins.registry import build, with_plugins
 from federec.reporting.frames import Frame, frame
-from federec.runs.config import RunConfig
+from federec.runs.config import RunConfig, fewer_rounds
 from federec.runtimes.local import run
 
 SPAN = 30.0
@@ -89,6 +91,8 @@ def tune(
     method = with_plugins(method if isinstance(method, Method) else build(method), plugins)
     values = {"rounds": rounds, "protocol": protocol, "seed": seed, "select": select}
     config = RunConfig.of(method, data, **values)
+    for sentence in (*fewer_rounds(config, rounds), *remarks(data, in_python=True)):
+        warnings.warn(sentence, stacklevel=2)
     return search(config, data, over, trials, None if out is None else Path(out), say, method)
 
 
@@ -131,7 +135,7 @@ def search(
 
     if out is not None:
         make_folder(out.parent)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # it warns, with a traceback, of a trial that Ctrl-C stops
     study = optuna.create_study(
         study_name=hashlib.sha256(key.encode()).hexdigest(),
         storage=None if out is None else f"sqlite:///{out}",

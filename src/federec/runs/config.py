@@ -229,6 +229,13 @@ class RunConfig(Settings):
         )
 
 
+def fewer_rounds(config: RunConfig, asked: int | None) -> list[str]:
+    """What to say where a run has fewer rounds than were asked for."""
+    if asked is None or asked == config.rounds:
+        return []
+    return [f"rounds {asked}: '{config.method}' has done all it can after {config.rounds}"]
+
+
 def _classes(method: Method) -> tuple[type[Method], ...]:
     """The method's class and those of its plug-ins."""
     class_, plugins = parts(type(method))

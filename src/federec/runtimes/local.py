@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from federec.data.describe import reading
+from federec.data.describe import reading, remarks
 from federec.data.interactions import Interactions
 from federec.data.sets import Loadable, load
 from federec.data.split import Split, make_split
@@ -18,7 +19,7 @@ from federec.plugins.base import Plugin
 from federec.plugins.registry import build, with_plugins
 from federec.reporting.live import live
 from federec.reporting.report import html_report
-from federec.runs.config import RunConfig
+from federec.runs.config import RunConfig, fewer_rounds
 from federec.runs.folder import Checkpoint, Line, RunFolder
 from federec.runs.group import ALONE, Group
 from federec.runs.loop import OnRound, Trainer, bring_back, outcome, play_rounds
@@ -78,6 +79,8 @@ def train(
     given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
     folder = RunFolder(out) if out is not None else None
+    for sentence in (*fewer_rounds(config, rounds), *remarks(data, in_python=True)):
+        warnings.warn(sentence, stacklevel=2)
     with live(progress, on_round) as called:
         return run(config, data, folder, called, method=method)
 
