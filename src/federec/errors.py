@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -44,4 +45,7 @@ def first_fault(error: ValidationError) -> tuple[str, str]:
     """The first setting that was refused, as `key=value`, and the reason."""
     first = error.errors()[0]
     why = first["msg"].lower().replace("tuple", "list")  # users write lists
+    if first["type"] == "literal_error":
+        suggestion = did_you_mean(str(first["input"]), re.findall("'([^']*)'", first["ctx"]["expected"]))
+        why += suggestion if "did you mean" in suggestion else ""  # else the message lists them already
     return f"{'.'.join(str(part) for part in first['loc'])}={first['input']!r}", why

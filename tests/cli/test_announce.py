@@ -5,6 +5,7 @@ import pytest
 
 import federec as fr
 from federec.cli import announce
+from federec.methods.registry import METHODS
 from federec.runs.config import RunConfig
 
 FIRST = {"round": 1, "up_bytes": 2e3, "down_bytes": None, "seconds": {"train": 1.0, "evaluate": 0.5}}
@@ -45,8 +46,40 @@ def test_the_bytes_of_parameters(data, method, server, devices):
     assert announce.parameter_bytes(method, data) == (server, devices)
 
 
-def test_long_runs_and_large_messages_are_said_after_the_first_round():
-    assert list(announce.costs(FIRST | {"up_bytes": 27.9e6, "down_bytes": 1e6}, 400)) == [
-        "traffic: in round 1 a device sends 27.9 MB and receives 1.0 MB",
+def test_long_runs_are_said_after_the_first_round():
+    assert list(announce.costs(FIRST, 400)) == [
         "time: about 10 minutes for all 400 rounds, by the first one",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "up"),
+    [
+        ({"method": "fedease"}, 4 * 6 * 7 // 2),
+        ({"method": "fedmf", "settings": {"dim": 8}, "channel": [{"stage": "dense"}]}, 4 * 6 * 8),
+        ({"method": "ease"}, 0),
+    ],
+)
+def test_the_bytes_of_a_device(data, given, up):
+    config = RunConfig.checked(**given)
+    assert announce.device_bytes(config, config.build(), data)[0] == up
+    if up:
+        run = fr.train(config.build(), data, rounds=1, channel=config.channel or ())
+        assert run.history[0]["up_bytes"] == up
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_traffic_is_said_before_a_run_of_any_method(data, name, monkeypatch):
+    config = RunConfig.checked(method=name)
+    up, down = announce.device_bytes(config, config.build(), data)
+    assert min(up, down) >= 0
+    monkeypatch.setattr(announce, "_MANY_BYTES", max(up, down, 1) - 1)
+    said = list(announce.announcements(config, data))
+    assert [line[:8] for line in said] == (["traffic:"] if max(up, down) else [])
+
+
+@pytest.mark.parametrize("name", ["ease", "fedease"])
+def test_a_large_system_is_said_before_it_is_solved(data, name, monkeypatch):
+    monkeypatch.setattr(announce, "_LARGE_SYSTEM", 5)
+    said = list(announce.announcements(RunConfig.checked(method=name), data))
+    assert said == [f"time: '{name}' solves for 6 items in closed form, which takes long"]

@@ -34,7 +34,10 @@ def test_all_options_reach_the_reading(federec, mine, tmp_path):
     )
     found = json.loads(federec("data", "describe", mine, *options, "--columns", "timestamp=3", "--json").out)
     assert (found["interactions"], found["below_min_rating"], found["items_with_title"]) == (3, 1, 1)
-    assert found["split"] == "given by the data: 2 rows for training, 0 for validation, 1 for test"
+    assert found["split"] == (
+        "given by the data; validation: the newest training item of each user; "
+        "rows: 1 for training, 1 for validation, 1 for test"
+    )
     assert found["columns"] == {"user": "user", "item": "item", "timestamp": "purchase_date", "rating": "stars"}
 
 
@@ -42,3 +45,11 @@ def test_describe_refuses(refused, mine, tmp_path):
     assert "no such file" in refused("data", "describe", mine, "--titles", tmp_path / "none.csv")
     assert "did you mean 'keep'?" in refused("data", "describe", mine, "--repeats", "kepe")
     assert "lower --min-rating" in refused("data", "describe", mine, "--min-rating", 6)
+
+
+def test_describe_with_a_split(federec, refused, make_ratings, tmp_path):
+    data = make_ratings(tmp_path / "ratings.csv")
+    found = json.loads(federec("data", "describe", data, "--split", "ratio:0.5,0.25,0.25", "--json").out)
+    assert found["split"].startswith("by ratio 0.5, 0.25, 0.25, each user's newest for test; rows: ")
+    assert found["users_not_evaluated"] == 0
+    assert "says no parts" in refused("data", "describe", data, "--split", "given")

@@ -224,3 +224,15 @@ def test_a_device_is_admitted_once_for_each_key(federec, refused, place, phone):
     assert "this certificate belongs to another device" in said
     (place / "bad.crt").write_text("no certificate")
     assert "certificate" in refused("device", "admit", place / "bad.crt", "--root", place / "root" / "ca.crt")
+
+
+def test_init_says_how_the_data_was_read(federec, make_ratings, tmp_path):
+    data = make_ratings(tmp_path / "timeless.csv", header="user,item", row="u{},i{}")
+    data.write_text(data.read_text() + data.read_text().splitlines()[-1] + "\n")
+    said = federec("device", "init", "--data", data)
+    assert said.err.splitlines() == [
+        "timeless.csv: merged 1 repeated (user, item) rows; --repeats keep keeps them",
+        "timeless.csv: no time column, so held-out items are drawn at random",
+    ]
+    kept = federec("device", "init", "--data", data, "--repeats", "keep", "--folder", tmp_path / "other")
+    assert kept.err.startswith("timeless.csv: kept 1 repeated (user, item) rows\n")

@@ -169,3 +169,18 @@ def test_the_board_shows_the_newest_of_every_device():
     cells = [list(column.cells) for column in board.table().columns]
     assert cells[0] == ["111111", "222222", "333333"]
     assert cells[3] == ["train: answered", "refused: norm", "did not answer in time"]
+
+
+def test_a_split_of_the_data_is_refused_unless_it_is_set_aside(refused, monkeypatch, federec, tmp_path):
+    data = tmp_path / "parted.csv"
+    data.write_text("user,item,split\n" + "".join(f"u{u},i{i},train\n" for u in range(4) for i in range(5)))
+    up = ("federation", "up", "--data", data, "--devices", 2, "--out", tmp_path / "run")
+    assert refused(*up).startswith("split 'given': a federation's devices hold out their own two newest items")
+    assert refused(*up, "--split", "time").startswith("split 'time': a federation's devices")
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr("federec.runtimes.flower.up.bring_up", lambda path: ())
+    monkeypatch.setattr("federec.cli.federation.show_run", lambda *_: None)
+    monkeypatch.setattr("federec.runs.folder.RunFolder.result", lambda self: {})
+    said = federec(*up, "--split", "leave-one-out", "--repeats", "keep")
+    assert (said.code, said.err) == (0, "")
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["repeats"] == "keep"

@@ -68,6 +68,8 @@ def test_compare_prints_what_the_comparison_says(federec, refused, tmp_path, rat
     assert "popularity" in federec(*runs, "--csv").out.splitlines()[1]
     assert "tabular" in federec(*runs, "--latex").out
     assert "ease" in federec(*runs, "--intervals", "--baseline", popular, "--metric", "sampled.hr@10").out
+    assert "baseline" in federec(*runs, "--baseline", popular).out
+    assert "difference in sampled.hr@10" in federec(*runs, "--metric", "sampled.hr@10").out
     assert "choose one of" in refused(*runs, "--csv", "--json")
 
 
@@ -183,10 +185,18 @@ def test_no_line_of_a_list_of_commands_is_cut(federec, monkeypatch, words):
 
 def test_the_shell_completes_names(federec, monkeypatch):
     from federec.cli.names import METHODS as METHOD_NAMES
+    from federec.cli.names import METRICS, PRESETS, STAGES, TABLES
     from federec.cli.names import PLUGINS as PLUGIN_NAMES
     from federec.cli.names import SETS as SET_NAMES
     from federec.data.sets import SETS
+    from federec.evaluation.metrics import NAMES, RANKINGS
+    from federec.methods.presets import presets
+    from federec.reproduction.grids import GRIDS
+    from federec.stages import registry
 
+    assert (set(STAGES), set(TABLES)) == (set(registry.STAGES), {*GRIDS, "summary"})
+    assert set(METRICS) == {f"{ranking}.{name}" for ranking in RANKINGS for name in NAMES}
+    assert set(PRESETS) == {name for method in METHODS for name in (*presets(method), *presets(method, ["dualper"]))}
     assert (set(METHOD_NAMES), set(PLUGIN_NAMES), set(SET_NAMES)) == (set(METHODS), set(PLUGINS), set(SETS))
     assert "--install-completion" in federec("--help").out
     monkeypatch.setenv("_FEDEREC_COMPLETE", "complete_bash")
@@ -195,6 +205,18 @@ def test_the_shell_completes_names(federec, monkeypatch):
         ("federec train fedmf --with dua", "dualper"),
         ("federec tune fedmf --data ml-1m", "ml-1m"),
         ("federec trai", "train"),
+        ("federec data describe ml-1m", "ml-1m"),
+        ("federec data get ml-1m", "ml-1m"),
+        ("federec check dua", "dualper"),
+        ("federec reproduce pl", "plgc"),
+        ("federec reproduce plgc --data ml-1m", "ml-1m"),
+        ("federec device policy --method fede", "fedease"),
+        ("federec device policy --with dua", "dualper"),
+        ("federec train --select full.ndcg@1", "full.ndcg@10"),
+        ("federec train --engine fu", "fused"),
+        ("federec train --stage cl", "clip"),
+        ("federec train --device cu", "cuda"),
+        ("federec train fedease --preset rec", "recency"),
     ):
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))

@@ -119,7 +119,8 @@ def test_without_a_method_the_one_that_ranks_best(federec, refused, tmp_path, ra
     assert said.err.splitlines()[0].endswith("PFedRec: federec train pfedrec")
     assert result_of(tmp_path / "timed")["rounds"] == 16
     timeless_file = make_ratings(tmp_path / "timeless.csv", header="user,item", row="u{},i{}")
-    assert federec("train", "--data", timeless_file, "--out", tmp_path / "timeless", "-q").err == ""
+    said = federec("train", "--data", timeless_file, "--out", tmp_path / "timeless", "-q").err
+    assert said.count("\n") == 2 and said.endswith("no time column, so held-out items are drawn at random\n")
     assert result_of(tmp_path / "timeless")["config"]["settings"]["recency"] == [0.0]
     again = federec("train", "--config", tmp_path / "timed" / "config.yaml", "--out", tmp_path / "again", "-q")
     assert (again.code, result_of(tmp_path / "again")) == (0, result_of(tmp_path / "timed"))
@@ -129,8 +130,12 @@ def test_without_a_method_the_one_that_ranks_best(federec, refused, tmp_path, ra
 
 def test_rounds_that_a_method_does_not_need_are_mentioned(federec, tmp_path, ratings):
     said = federec("train", "fedease", "--data", ratings, "--rounds", 50, "--out", tmp_path / "run")
-    assert said.err.startswith("--rounds 50: 'fedease' has done all it can after 6\n")
+    assert said.err.startswith("rounds 50: 'fedease' has done all it can after 6\n")
     assert "has done all" not in federec("train", "fedease", "--data", ratings, "--out", tmp_path / "other").err
+    config = tmp_path / "mine.yaml"
+    config.write_text(f"method: fedease\ndata: {ratings}\nrounds: 50\n")
+    said = federec("train", "--config", config, "--out", tmp_path / "again", "-q")
+    assert said.err == "rounds 50: 'fedease' has done all it can after 6\n"
 
 
 def test_json_is_all_of_the_output(federec, tmp_path, ratings):
@@ -275,3 +280,20 @@ def test_a_broken_configuration_is_named(refused, tmp_path):
     said = refused("train", "--config", tmp_path / "c.yaml", "--out", tmp_path / "run")
     assert "c.yaml, line 2, column 10: is not valid YAML" in said
     assert not (tmp_path / "run").exists()
+
+
+def test_a_quiet_run_says_how_its_data_was_read(federec, tmp_path, make_ratings):
+    data = make_ratings(tmp_path / "timeless.csv", header="user,item", row="u{},i{}")
+    said = federec("train", "popularity", "--data", data, "--out", tmp_path / "run", "-q")
+    assert said.err == "timeless.csv: no time column, so held-out items are drawn at random\n"
+
+
+def test_a_wrong_word_gets_a_suggestion(refused, ratings):
+    assert "did you mean 'keep'?" in refused("train", "popularity", "--data", ratings, "--repeats", "kep")
+    assert refused("trian").endswith("Did you mean 'train'? See: federec --help\n")
+
+
+def test_without_a_file_for_test_the_option_is_named(refused, ratings, tmp_path):
+    valid = tmp_path / "valid.csv"
+    valid.write_text("user,item,timestamp\nu0,new,99\n")
+    assert "add --test-file" in refused("train", "popularity", "--data", ratings, "--valid-file", valid)

@@ -35,6 +35,8 @@ def test_settings_are_refused_in_one_line(values, text):
 )
 def test_devices_only_hold_out_their_own_newest_items(tmp_path, random_split, values, rule):
     config = RunConfig.checked(method="fedmf", **values)
-    with pytest.raises(UserError, match=f"split '{rule}': a federation's devices hold out their own two newest items"):
+    with pytest.raises(
+        UserError, match=f"split '{rule}': a federation's devices hold out their own two newest items; use --split"
+    ):
         prepare(tmp_path / "run", config, FederationSettings(), Catalogue.of(random_split().data))
     assert not (tmp_path / "run").exists()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import typer
 from typer import Argument
 
+from federec.cli.names import METHODS, PLUGINS, one_of
 from federec.cli.output import JSON, show
 
 
 def check(
     reference: str = Argument(
         ...,
+        autocompletion=one_of(*METHODS, *PLUGINS),
         help="A method or plug-in: path/to/mine.py:Mine, package.module:Mine or a name. A plug-in is put on fedmf "
         "and pfedrec.",
     ),

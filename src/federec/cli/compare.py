@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
+from federec.cli.names import METRICS, one_of
 from federec.errors import UserError
 
 
@@ -16,9 +17,13 @@ def compare(
         False, "--intervals", help="Differences to the baseline, with paired 95 % intervals over users and seeds."
     ),
     baseline: Path | None = Option(
-        None, readable=False, help="The run to compare the others with. [default: the first one]"
+        None, readable=False, help="The run to compare the others with, with intervals. [default: the first one]"
     ),
-    metric: str = Option("full.ndcg@10", help="The metric of the differences, such as sampled.hr@10."),
+    metric: str | None = Option(
+        None,
+        autocompletion=one_of(*METRICS),
+        help="The metric of the intervals, such as sampled.hr@10. [default: full.ndcg@10]",
+    ),
     csv: bool = Option(False, "--csv", help="Print CSV, with intervals."),
     latex: bool = Option(False, "--latex", help="Print a LaTeX table, with intervals."),
     as_json: bool = Option(False, "--json", help="Print JSON, with intervals."),
@@ -30,7 +35,7 @@ def compare(
     if sum((csv, latex, as_json)) > 1:
         raise UserError("choose one of --csv, --latex and --json")
     folders = _finished([path for path in runs if path.is_dir() or not path.exists()])  # a file in runs/* is no run
-    if not (intervals or csv or latex or as_json):
+    if not (intervals or baseline or metric or csv or latex or as_json):
         from federec.reporting.tables import compare_table
         from federec.runs.folder import RunFolder
 
@@ -38,7 +43,7 @@ def compare(
         return
     from federec.reproduction.compare import compare as compared
 
-    comparison = compared(folders, baseline=baseline, metric=metric)
+    comparison = compared(folders, baseline=baseline, metric=metric or "full.ndcg@10")
     if csv:
         typer.echo(comparison.csv(), nl=False)
     elif latex:

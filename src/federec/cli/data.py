@@ -14,6 +14,8 @@ from federec.cli.options import (
     MIN_INTERACTIONS,
     MIN_RATING,
     REPEATS,
+    SET_NAMES,
+    SPLIT,
     TEST_FILE,
     TITLES,
     VALID_FILE,
@@ -34,7 +36,7 @@ def list_(as_json: bool = JSON) -> None:
 
 
 @app.command()
-def get(name: str = Argument(..., help="Name of the set.")) -> None:
+def get(name: str = Argument(..., autocompletion=SET_NAMES, help="Name of the set.")) -> None:
     """Fetch a named set; if it cannot be fetched, say where to get it."""
     from federec.data import fetch
 
@@ -43,7 +45,9 @@ def get(name: str = Argument(..., help="Name of the set.")) -> None:
 
 @app.command()
 def describe(
-    data: str = Argument(..., help="A named set, a file of interactions, or a generated folder."),
+    data: str = Argument(
+        ..., autocompletion=SET_NAMES, help="A named set, a file of interactions, or a generated folder."
+    ),
     columns: str | None = COLUMNS,
     min_interactions: int | None = MIN_INTERACTIONS,
     k_core: int | None = K_CORE,
@@ -52,6 +56,7 @@ def describe(
     titles: Path | None = TITLES,
     valid_file: Path | None = VALID_FILE,
     test_file: Path | None = TEST_FILE,
+    split: str | None = SPLIT,
     as_json: bool = JSON,
 ) -> None:
     """Show what a set or a file contains, as federec reads it."""
@@ -68,7 +73,7 @@ def describe(
         for remark in describing.remarks(loaded):
             typer.echo(remark)
 
-    show(describing.describe(loaded), as_json, table)
+    show(describing.describe(loaded, split), as_json, table)
 
 
 @app.command()

@@ -57,6 +57,7 @@ def init(
     min_interactions: int | None = options.MIN_INTERACTIONS,
     k_core: int | None = options.K_CORE,
     min_rating: float | None = options.MIN_RATING,
+    repeats: str | None = options.REPEATS,
     titles: Path | None = options.TITLES,
     folder: Path = FOLDER,
     key: Path | None = Option(None, "--key", readable=False, help="Key file to use; made if it is not there."),
@@ -74,7 +75,7 @@ def init(
         raise UserError("say what items there are: either --catalogue FILE or, for trying out, --data NAME")
     if (user and data) or (users and not data):
         raise UserError("--user goes with --catalogue, --users with --data")
-    reading = options.data_values(data, columns, min_interactions, k_core, min_rating, None, titles, None, None)
+    reading = options.data_values(data, columns, min_interactions, k_core, min_rating, repeats, titles, None, None)
     if reading and not data:
         raise UserError("how data is read goes with --data")
     if sum((key is not None, passphrase, keyring)) > 1:
@@ -187,10 +188,15 @@ def admit(
 
 @app.command()
 def policy(
-    method: str | None = Option(None, help="The method that it runs: a name, or path/to/mine.py:Mine."),
-    with_: list[str] | None = Option(None, "--with", help="A plug-in on the method; may be repeated."),
+    method: str | None = Option(
+        None, autocompletion=options.METHOD_NAMES, help="The method that it runs: a name, or path/to/mine.py:Mine."
+    ),
+    with_: list[str] | None = Option(
+        None, "--with", autocompletion=options.PLUGIN_NAMES, help="A plug-in on the method; may be repeated."
+    ),
     stage: list[str] | None = Option(
         None,
+        autocompletion=options.STAGE_NAMES,
         metavar="NAME[:KEY=VALUE,...]",
         help="What must happen to an update before it leaves, at least, such as clip:norm=1; may be repeated.",
     ),
@@ -314,10 +320,13 @@ def _from_catalogue(path: Path, users: list[str]) -> Make:
 
 
 def _from_data(reading: dict[str, Any], users: str | None) -> Make:
+    from federec.data.describe import remarks
     from federec.network.device_folder import DeviceFolder
     from federec.runs.config import RunConfig
 
     data = RunConfig.checked(**reading).load()
+    for remark in remarks(data):
+        typer.echo(remark, err=True)
     codes = range(data.n_users) if users is None else [data.user_code(label) for label in _labels(users, data)]
     return partial(DeviceFolder.share, data=data, codes=codes)
 

@@ -15,6 +15,7 @@ import typer
 from typer import Argument, Option
 
 from federec.cli import options
+from federec.cli.names import STAGES, one_of
 from federec.cli.output import JSON
 from federec.cli.train import free_folder, parse_settings, show_run
 from federec.errors import UserError
@@ -50,6 +51,7 @@ MESSAGE_MB = Option(64, min=1, max=2048, help="Largest message, in megabytes; a 
 STAGE = Option(
     None,
     "--stage",
+    autocompletion=one_of(*STAGES, "none"),
     metavar="NAME[:KEY=VALUE,...]",
     help="What happens to updates before they leave a node, in order, such as clip:norm=1, gaussian:scale=0.1, "
     "secure-sum; may be repeated. [default: secure-sum, the server only sees sums over devices] `none` lets the server "
@@ -77,7 +79,14 @@ def up(
     min_interactions: int | None = options.MIN_INTERACTIONS,
     k_core: int | None = options.K_CORE,
     min_rating: float | None = options.MIN_RATING,
+    repeats: str | None = options.REPEATS,
     titles: Path | None = options.TITLES,
+    split: str | None = Option(
+        None,
+        metavar="RULE",
+        autocompletion=one_of("leave-one-out"),
+        help="leave-one-out, where the data has a split column: devices hold out their own two newest items.",
+    ),
     resume: Path | None = Option(None, readable=False, help="Continue the unfinished federation in this folder."),
     quiet: bool = Option(False, "--quiet", "-q", help="Print no progress; for logs."),
     as_json: bool = JSON,
@@ -86,6 +95,7 @@ def up(
 
     Server and nodes run on loopback, with TLS and keys.
     """
+    from federec.data.describe import remarks
     from federec.network.catalogue import Catalogue
     from federec.network.device_folder import share_out
     from federec.network.settings import FederationSettings, prepare
@@ -101,9 +111,10 @@ def up(
         if RunFolder(path).finished:
             raise UserError(f"{path}: holds a finished run already")
     else:
-        reading = (columns, min_interactions, k_core, min_rating, None, titles)
+        reading = (columns, min_interactions, k_core, min_rating, repeats, titles)
         given = {"method": method, "rounds": rounds, "seed": seed, **options.data_values(data, *reading, None, None)}
         given |= {"protocol": protocol} if protocol else {}
+        given["split"] = split
         config = _config(given, with_, set_, stage, aggregator)
         settings = FederationSettings.checked(**{"expected": devices} | parse_settings(network or [], "--network"))
         path = out or free_folder(config)
@@ -114,7 +125,12 @@ def up(
             raise UserError("--devices 1: a device hides among others; make two or more, or let it show: --stage none")
         if settings.minimum is not None and devices < settings.minimum:
             raise UserError(f"--devices {devices}: a round needs {settings.minimum}; add devices, or lower minimum")
-        prepare(path, config.model_copy(update=interactions.origin), settings, Catalogue.of(interactions))
+        told = interactions.origin
+        if interactions.parts is not None and split is None:
+            told = told | {"split": "given"}
+        prepare(path, config.model_copy(update=told), settings, Catalogue.of(interactions))
+        for remark in remarks(interactions):
+            typer.echo(remark, err=True)
         share_out(path, interactions, devices)
     try:
         with progress(quiet) as show:

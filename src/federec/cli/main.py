@@ -79,7 +79,8 @@ def run() -> None:
         sys.exit(error.exit_code)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "federec"
-        sys.exit(_refuse(f"{error.format_message().rstrip('.')}; see: {command} --help"))
+        words = error.format_message().rstrip(".")
+        sys.exit(_refuse(f"{words}{' See' if words.endswith('?') else '; see'}: {command} --help"))
     except click.Abort:  # the user answered no, or closed the input
         print("\nstopped; nothing was done", file=sys.stderr)
         sys.exit(1)

@@ -12,6 +12,19 @@ METHODS = (
 PLUGINS = ("dualper", "plgc", "sam", "ldp", "recency")
 SETS = (*("tastes", "ml-100k", "ml-1m", "lastfm-2k", "lastfm-listens", "amazon-video", "amazon-video-10", "filmtrust"),)
 
+STAGES = ("clip", "laplace", "gaussian", "dense", "top-rows", "quantise", "secure-sum")
+TABLES = ("pfedrec-table2", "pfedrec-table3", "pfedrec-table4", "fedrap", "plgc", "fedrecgel", "summary")
+METRICS = tuple(
+    f"{ranking}.{name}@{k}"
+    for ranking in ("full", "sampled")
+    for name in ("ndcg", "hr", "mrr", "recall", "precision", "map")
+    for k in (10, 5, 20)
+)
+PRESETS = (
+    *("recency", "ml-1m", "ml-100k-clean", "ml-1m-clean", "lastfm-2k-clean", "lastfm-listens-clean"),
+    *("amazon-video-clean", "amazon-video-10-clean", "filmtrust-clean"),
+)
+
 
 def one_of(*names: str) -> Callable[[str], list[str]]:
     """What completes the beginning of one of these names."""

@@ -7,13 +7,13 @@ from typing import Any
 
 from typer import Option
 
-from federec.cli.names import METHODS, PLUGINS, SETS, one_of
+from federec.cli.names import METHODS, PLUGINS, SETS, STAGES, one_of
 
-METHOD_NAMES, SET_NAMES = one_of(*METHODS), one_of(*SETS)
+METHOD_NAMES, PLUGIN_NAMES, SET_NAMES, STAGE_NAMES = (one_of(*names) for names in (METHODS, PLUGINS, SETS, STAGES))
 WITH = Option(
     None,
     "--with",
-    autocompletion=one_of(*PLUGINS),
+    autocompletion=PLUGIN_NAMES,
     help="Put a plug-in on the method: a name or path/to/mine.py:Mine; may be repeated.",
 )
 SET = Option(None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated.")

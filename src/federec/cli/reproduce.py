@@ -7,13 +7,19 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
+from federec.cli.names import TABLES, one_of
+from federec.cli.options import SET_NAMES
+
 
 def reproduce(
     table: str = Argument(
         ...,
+        autocompletion=one_of(*TABLES),
         help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc, fedrecgel; or summary, the claims of all.",
     ),
-    data: list[str] | None = Option(None, help="Only this data set; may be repeated. [default: all of the table]"),
+    data: list[str] | None = Option(
+        None, autocompletion=SET_NAMES, help="Only this data set; may be repeated. [default: all of the table]"
+    ),
     seeds: int = Option(5, min=1, help="Number of runs per cell, with the seeds 0, 1, ..."),
     jobs: int = Option(1, min=1, help="Number of cells to run at the same time, one thread each."),
     rounds: int | None = Option(None, min=1, help="Rounds of each run. [default: that of each method]"),

@@ -13,6 +13,7 @@ import typer
 from typer import Argument, Option
 
 from federec.cli import options
+from federec.cli.names import METRICS, PRESETS, one_of
 from federec.cli.output import JSON, show
 from federec.errors import UserError
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 STAGE = Option(
     None,
     "--stage",
+    autocompletion=options.STAGE_NAMES,
     metavar="NAME[:KEY=VALUE,...]",
     help="What happens to updates before they leave a device, in order: clip:norm=1, laplace:scale=0.5, "
     "gaussian:scale=0.1, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
@@ -47,11 +49,14 @@ def train(
     seed: int | None = Option(None, help="Seed of all random numbers. [default: 0]"),
     out: Path | None = options.OUT,
     with_: list[str] | None = options.WITH,
-    preset: str | None = Option(None, help="Settings found for a data set; see `federec methods NAME`."),
+    preset: str | None = Option(
+        None, autocompletion=one_of(*PRESETS), help="Settings found for a data set; see `federec methods NAME`."
+    ),
     set_: list[str] | None = options.SET,
     select: str | None = Option(
         None,
         metavar="METRIC",
+        autocompletion=one_of(*METRICS),
         help="The validation metric that picks the round, such as full.ndcg@10 or sampled.hr@10. [default: the "
         "protocol's own]",
     ),
@@ -60,10 +65,14 @@ def train(
     ),
     participation: float | None = Option(None, help="Fraction of the devices in a round. [default: the method's own]"),
     evaluate_users: int | None = Option(None, help="Evaluate this many users, drawn at random. [default: all]"),
-    device: str | None = Option(None, help="cpu or cuda. [default: cpu]"),
+    device: str | None = Option(None, autocompletion=one_of("cpu", "cuda"), help="cpu or cuda. [default: cpu]"),
     stage: list[str] | None = STAGE,
     aggregator: str | None = options.AGGREGATOR,
-    engine: str | None = Option(None, help="torch, or fused kernels where the method has them. [default: auto]"),
+    engine: str | None = Option(
+        None,
+        autocompletion=one_of("auto", "torch", "fused"),
+        help="torch, or fused kernels where the method has them. [default: auto]",
+    ),
     columns: str | None = options.COLUMNS,
     min_interactions: int | None = options.MIN_INTERACTIONS,
     k_core: int | None = options.K_CORE,
@@ -108,6 +117,7 @@ def train(
         raise UserError("--resume continues a run as it was configured; leave out the other options")
     if method is None and config is None and (with_ or set_ or preset):
         raise UserError("--with, --set and --preset belong to a method; name it, such as: federec train pfedrec")
+    from federec.runs.config import fewer_rounds
     from federec.runtimes.distributed import joined
 
     with joined() as group:
@@ -120,11 +130,11 @@ def train(
             if method is None and config is None:
                 interactions, chosen, why = _choose(source)
                 given |= chosen
-            resolved = _resolve(config, preset, given)
+            resolved, asked = _resolve(config, preset, given)
         if why:
             output.say(f"method {resolved.method}: {why}; PFedRec: federec train pfedrec")
-        if rounds is not None and resolved.rounds != rounds:
-            output.say(f"--rounds {rounds}: '{resolved.method}' has done all it can after {resolved.rounds}")
+        for sentence in fewer_rounds(resolved, asked):
+            output.say(sentence)
         _start(resolved, interactions, out, output)
 
 
@@ -135,8 +145,8 @@ class Output:
         self.quiet, self.as_json, self.group = quiet or not group.first, as_json, group
 
     def say(self, line: str) -> None:
-        """A line beside the result, unless the run is quiet."""
-        if not self.quiet:
+        """A line beside the result, also of a quiet run: that has no progress bar."""
+        if self.group.first:
             typer.echo(line, err=True)
 
 
@@ -170,13 +180,19 @@ def _choose(source: dict[str, Any]) -> tuple[Interactions, dict[str, Any], str]:
     return data, {"method": chosen.name, "settings": chosen.settings}, chosen.why
 
 
-def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> RunConfig:
-    """The configuration file, if any, with the preset and the given options over it."""
+def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> tuple[RunConfig, int | None]:
+    """The configuration file, if any, with the preset and the given options over it; and the rounds that these ask
+    for."""
+    import yaml
+
+    from federec.files import read_bytes
     from federec.methods import presets
     from federec.methods.references import absolute
     from federec.runs.config import RunConfig
 
     base = (RunConfig() if config is None else RunConfig.read(config)).model_dump(mode="json")
+    if config is not None:
+        base["rounds"] = yaml.safe_load(read_bytes(config)).get("rounds")  # as asked for, which may be too many
     del base["sources"]  # of the run to repeat; this one is of the files as they are now
     if absolute(given.get("method", base["method"])) != base["method"]:
         base |= {"plugins": (), "settings": {}, "rounds": None, "participation": None, "aggregator": None}
@@ -187,7 +203,8 @@ def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> 
         base |= {key: fresh[key] for key in _READING}
     run = base | given
     found = presets.preset(run["method"], preset, run["plugins"]) if preset else {}
-    return RunConfig.checked(**run | {"settings": base["settings"] | found | given.get("settings", {})})
+    settings = base["settings"] | found | given.get("settings", {})
+    return RunConfig.checked(**run | {"settings": settings}), run["rounds"]
 
 
 def _start(config: RunConfig, loaded: Interactions | None, out: Path | None, output: Output) -> None:

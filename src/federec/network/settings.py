@@ -131,7 +131,8 @@ def prepare(path: Path, config: RunConfig, settings: FederationSettings, catalog
     """A new federation's folder. Where the configuration names no channel, devices only send under `secure-sum`."""
     rule = config.split or ("given" if config.held_out or "split" in config.columns else "leave-one-out")
     if rule != "leave-one-out":
-        raise UserError(f"split '{rule}': a federation's devices hold out their own two newest items; leave it out")
+        only = "a federation's devices hold out their own two newest items"
+        raise UserError(f"split '{rule}': {only}; use --split leave-one-out")
     if config.channel is None:
         config = config.model_copy(update={"channel": SECURE})
     method, link = check_method(config, settings)
