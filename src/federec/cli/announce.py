@@ -79,7 +79,8 @@ def device_bytes(config: RunConfig, method: Method, data: Interactions) -> tuple
     sends = {name: (param.rows, param.sized(n_items, data.n_users)) for name, param in method.sends().items()}
     width = sum(shape[0] for by_item, shape in sends.values() if by_item)
     whole = 4 * sum(prod(shape) for by_item, shape in sends.values() if not by_item)
-    message = {name: torch.zeros(len(rows) if by_item else 1, *shape) for name, (by_item, shape) in sends.items()}
+    zero = torch.zeros(())  # expanded, so that a large message takes no memory
+    message = {name: zero.expand(len(rows) if by_item else 1, *shape) for name, (by_item, shape) in sends.items()}
     format_ = config.link(method).channel.format
     counts = torch.tensor([n_items if format_.rows == "all" else len(rows)])
     up, down = method.upload_bytes(cohort, message), method.download_bytes(cohort)
