@@ -73,6 +73,7 @@ def train(
     valid_file: Path | None = options.VALID_FILE,
     test_file: Path | None = options.TEST_FILE,
     split: str | None = options.SPLIT,
+    ties: str | None = options.TIES,
     config: Path | None = Option(
         None, readable=False, help="Repeat the run of a config.yaml; other options change it."
     ),
@@ -101,6 +102,7 @@ def train(
         "channel": tuple(parse(stage)) if stage else None,
         "aggregator": aggregator,
         "split": split,
+        "ties": ties,
         **source,
     }
     given = {key: value for key, value in given.items() if value is not None}
@@ -156,7 +158,7 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     return settings
 
 
-_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "titles", "held_out", "split")
+_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "titles", "held_out", "split", "ties")
 """Settings of a run that belong to its data: other data begins without them."""
 
 

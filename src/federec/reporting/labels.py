@@ -8,7 +8,7 @@ from typing import Any
 
 from federec.evaluation.protocols import PROTOCOLS
 
-_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "split")
+_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "split", "ties")
 """Settings that belong to the data."""
 
 
@@ -40,6 +40,7 @@ def _reading(result: dict[str, Any]) -> dict[str, Any]:
     config = result["config"]
     own = {key: config.get(key) for key in _READING}
     own["repeats"] = own["repeats"] or "merge"  # results of older versions have none
+    own["ties"] = own["ties"] or "file"
     return {**own, "sha256": result["data"]["sha256"][:8]}
 
 
