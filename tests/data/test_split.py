@@ -156,6 +156,19 @@ def test_ties_at_random_depend_on_the_seed_and_the_rule_says_so():
     assert by_file.rule == "last item by time, equal times as in the file"
 
 
+@settings(max_examples=50, deadline=None)
+@given(interactions(), st.sampled_from([None, "ratio:0.5,0.3,0.2"]))
+def test_a_fresh_history_ends_with_the_validation_items(data, rule):
+    try:
+        split = make_split(data, rule)
+    except UserError:
+        return
+    for user in range(data.n_users):
+        assert trained(split.fresh, user) == trained(split, user) + of(split.valid, user)
+        assert of(split.fresh.valid, user) == []
+        assert of(split.fresh.test, user) == of(split.test, user)
+
+
 def test_without_times_the_seed_matters():
     data = made([(user, item) for user in range(50) for item in range(20)])
     tests = [leave_one_out(data, seed).test.items for seed in (0, 1)]

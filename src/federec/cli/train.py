@@ -59,6 +59,9 @@ def train(
         None, help="Stop after this many rounds without a better one. [default: play all rounds]"
     ),
     participation: float | None = Option(None, help="Fraction of the devices in a round. [default: the method's own]"),
+    fresh_steps: int | None = Option(
+        None, min=0, help="Rank test items once more after so many local rounds on the fresh history. [default: 0]"
+    ),
     evaluate_users: int | None = Option(None, help="Evaluate this many users, drawn at random. [default: all]"),
     device: str | None = Option(None, help="cpu or cuda. [default: cpu]"),
     stage: list[str] | None = STAGE,
@@ -96,6 +99,7 @@ def train(
         "select": select,
         "patience": patience,
         "participation": participation,
+        "fresh_steps": fresh_steps,
         "evaluate_users": evaluate_users,
         "device": device,
         "engine": engine,

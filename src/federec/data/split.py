@@ -107,6 +107,16 @@ class Split:
         cold[self.train] = False
         return cold
 
+    @cached_property
+    def fresh(self) -> Split:
+        """What a device knows when its test items are ranked: the validation items belong to the training items."""
+        users = np.arange(self.data.n_users)
+        owner = [ragged(*part, users)[0] for part in ((self.ptr, self.train), (self.valid.ptr, self.valid.items))]
+        order = np.argsort(np.concatenate(owner), kind="stable")
+        train = np.concatenate([self.train, self.valid.items])[order]
+        none = HeldOut(np.zeros_like(self.ptr), self.valid.items[:0])
+        return replace(self, ptr=self.ptr + self.valid.ptr, train=train, valid=none, ratings=None)
+
     def summary(self) -> dict[str, Any]:
         """The rule and what it held out, as plain values: interactions in each part, users without a test item, test
         users without training, and test items that nobody trains on."""

@@ -78,6 +78,8 @@ class RunConfig(Settings):
     """Seed of all random numbers of the run."""
     participation: Annotated[float, Field(gt=0, le=1)] | None = None
     """Fraction of the devices that take part in a round; the method's default if not given."""
+    fresh_steps: NonNegativeInt = 0
+    """Local rounds that a device plays on its fresh history before it ranks its test items once more."""
     evaluate_users: PositiveInt | None = None
     """Evaluate at most this many users, drawn at random; all if not given."""
     device: str = "cpu"

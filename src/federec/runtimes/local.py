@@ -38,6 +38,7 @@ def train(
     split: str | None = None,
     ties: Ties | None = None,
     participation: float | None = None,
+    fresh_steps: int = 0,
     evaluate_users: int | None = None,
     select: str | None = None,
     patience: int | None = None,
@@ -56,10 +57,12 @@ def train(
     `path/to/mine.py:Mine`, `package.module:Mine`); without one, what ranks best on such data. Plug-ins are objects,
     classes or references. `split` says what is held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions:
     `time:0.8,0.1,0.1`; `ties` in which order a user's interactions with equal times are: at `random`, or as in the
-    `file`. `select` is the validation metric that picks the round, such as `full.ndcg@10`; with `patience`
-    a run ends after so many rounds without a better one. `channel` are the stages between device and server, as objects
-    or texts (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets
-    each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
+    `file`. `select` is the validation metric that picks the round, such as `full.ndcg@10`; with `patience` a run ends
+    after so many rounds without a better one. With `fresh_steps` devices learn from their fresh history, validation
+    items included, for so many rounds by themselves before test items are ranked once more. `channel` are the stages
+    between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there and the run
+    can be resumed. `on_round` gets each round's record and the number of rounds. `progress`: a live line, by default in
+    notebooks and on terminals.
 
     >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
     >>> 0 <= run.test["full"]["ndcg@10"] <= 1
@@ -75,7 +78,14 @@ def train(
     if plugins:
         method = with_plugins(method, plugins)
     given: dict[str, Any] = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
-    given |= {"split": split, "ties": ties, "evaluate_users": evaluate_users, "select": select, "patience": patience}
+    given |= {
+        "split": split,
+        "ties": ties,
+        "fresh_steps": fresh_steps,
+        "evaluate_users": evaluate_users,
+        "select": select,
+        "patience": patience,
+    }
     given |= {"device": device, "engine": engine}
     given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
