@@ -56,7 +56,7 @@ def interactions(draw, timed=True):
 @settings(max_examples=100, deadline=None)
 @given(interactions())
 def test_the_two_newest_are_held_out_and_nothing_is_lost(data):
-    split = leave_one_out(data)
+    split = leave_one_out(data, ties="file")
     for user in range(data.n_users):
         rows = np.flatnonzero(data.users == user)
         newest_first = sorted(rows, key=lambda row: (-data.times[row], row))  # ties: first row
@@ -99,7 +99,7 @@ def test_history_of_some_users_in_blocks_of_any_size(data, with_held_out, users,
 @settings(max_examples=50, deadline=None)
 @given(interactions(), st.integers(1, 4))
 def test_rows_that_stand_in_order_are_split_as_if_they_were_sorted(data, block):
-    split = leave_one_out(data)
+    split = leave_one_out(data, ties="file")
     order = np.lexsort((-np.arange(len(data)), data.times, data.users))
     ordered = made(np.column_stack([data.users, data.items])[order], np.arange(len(data)))
     with pytest.MonkeyPatch.context() as patch:
@@ -119,6 +119,54 @@ def test_without_times_the_row_order_does_not_matter(data, seed, random):
     other = leave_one_out(made(np.column_stack([data.users, data.items])[rows]), seed)
     assert same(split, other)
     assert set(split.evaluated) == {u for u in range(data.n_users) if np.sum(data.users == u) >= 3}
+
+
+@settings(max_examples=50, deadline=None)
+@given(interactions(), st.integers(0, 2**32), st.randoms(use_true_random=False))
+def test_ties_are_broken_by_the_seed_and_not_by_the_row_order(data, seed, random):
+    split = leave_one_out(data, seed)
+    rows = list(range(len(data)))
+    random.shuffle(rows)
+    other = made(np.column_stack([data.users, data.items])[rows], data.times[rows])
+    assert same(split, leave_one_out(other, seed))
+    for user in range(data.n_users):
+        time_of = dict(zip(data.items[data.users == user], data.times[data.users == user], strict=True))
+        times = [time_of[item] for item in (*trained(split, user), *of(split.valid, user), *of(split.test, user))]
+        assert times == sorted(time_of.values())
+
+
+@settings(max_examples=50, deadline=None)
+@given(interactions())
+def test_ties_are_counted(data):
+    of_user = [data.times[data.users == user].tolist() for user in range(data.n_users)]
+    shared = [times.count(time) > 1 for times in of_user for time in times]
+    newest = [times.count(max(times)) > 1 for times in of_user if times]
+    assert leave_one_out(data).tied == (sum(shared), sum(newest))
+    assert leave_one_out(made(np.column_stack([data.users, data.items]))).tied is None
+
+
+def test_ties_at_random_depend_on_the_seed_and_the_rule_says_so():
+    data = made([(user, item) for user in range(50) for item in range(20)], [0] * 1000)
+    tests = [leave_one_out(data, seed).test.items for seed in (0, 1)]
+    assert (tests[0] != tests[1]).mean() > 0.5
+    assert len(set(tests[0])) > 10
+    assert leave_one_out(data).rule == "last item by time, equal times at random"
+    by_file = leave_one_out(data, ties="file")
+    assert by_file.test.items.tolist() == [0] * 50  # the first row counts as the newest
+    assert by_file.rule == "last item by time, equal times as in the file"
+
+
+@settings(max_examples=50, deadline=None)
+@given(interactions(), st.sampled_from([None, "ratio:0.5,0.3,0.2"]))
+def test_a_fresh_history_ends_with_the_validation_items(data, rule):
+    try:
+        split = make_split(data, rule)
+    except UserError:
+        return
+    for user in range(data.n_users):
+        assert trained(split.fresh, user) == trained(split, user) + of(split.valid, user)
+        assert of(split.fresh.valid, user) == []
+        assert of(split.fresh.test, user) == of(split.test, user)
 
 
 def test_without_times_the_seed_matters():
@@ -195,7 +243,7 @@ def test_by_time_nobody_trains_on_what_is_held_out_later(data, train, share):
 @given(repeated(), st.integers(0, 9))
 def test_by_ratio_every_user_is_cut_alike_and_trains(data, seed):
     try:
-        split = make_split(data, "ratio:0.6,0.2,0.2", seed)
+        split = make_split(data, "ratio:0.6,0.2,0.2", seed, ties="file")
     except UserError as error:
         assert "users have too few interactions" in str(error)
         return
@@ -244,6 +292,7 @@ def test_the_data_says_its_parts():
     assert split.summary() == {
         "split": "given by the data",
         "held_out": {"valid": 1, "test": 3},
+        "tied": {"interactions": 0, "newest": 0},
         "users_not_evaluated": 1,
         "cold_users": 1,
         "cold_items": 2,

@@ -10,6 +10,7 @@ from federec.evaluation.evaluator import Evaluator
 from federec.evaluation.protocols import protocol
 from federec.federation.round import select
 from federec.methods.base import DeviceMethod
+from federec.methods.ease import EASE
 from federec.methods.registry import METHODS
 from federec.plugins.registry import build
 from federec.runtimes.recommender import Recommender
@@ -50,6 +51,55 @@ def test_what_holds_for_a_centralised_method(name, split):
     worker = trainer(method, split, protocol("clean"), 1)
     played = worker.play(1)
     assert played.up_bytes is None and worker.review(played.model, 1).views == {}
+
+
+def test_a_fresh_history_has_the_validation_items(split):
+    worker = trainer(EASE(l2=[3.0]), split, protocol("clean"), 1)
+    model = worker.play(1).model
+    review = worker.review(model, 1)
+    weights = (
+        model.shared["weights"].numpy() if "weights" in model.shared else next(iter(model.shared.values())).numpy()
+    )
+    for row, user in enumerate(review.ranks["users"].tolist()):
+        train, valid = (set(items.tolist()) for items in _items(split, user))
+        test = int(split.test.first(np.array([user]))[0])
+        for name, history in (("test full", train), ("fresh full", train | valid)):
+            scores = sum(weights[item] for item in history)
+            others = [item for item in range(split.data.n_items) if item not in train | valid | {test}]
+            worse = int(sum(scores[item] >= scores[test] - 1e-4 for item in others))
+            better = int(sum(scores[item] > scores[test] + 1e-4 for item in others))
+            assert better <= review.ranks[name][row] <= worse
+    assert review.fresh.keys() == review.test.keys()
+    assert review.fresh != review.test
+
+
+def _items(split, user):
+    train = split.train[split.ptr[user] : split.ptr[user + 1]]
+    return train, split.valid.items[split.valid.ptr[user] : split.valid.ptr[user + 1]]
+
+
+def test_only_what_reads_its_history_has_something_fresh_to_read(device_method, split):
+    worker = trainer(device_method, split, protocol("clean"), 1)
+    review = worker.review(worker.play(1).model, 1)
+    assert bool(review.fresh) == device_method.reads_history == (device_method.name in ("fedease", "fedpergnn"))
+
+
+@pytest.mark.parametrize("name", ["fedmf", "pfedrec", "fedals", "fedrap"])
+def test_a_device_learns_from_what_is_fresh_and_keeps_it(small, split, name):
+    plain, stepping = (trainer(small(name), split, protocol("clean"), 1, fresh_steps=steps) for steps in (0, 1))
+    model, same = plain.play(1).model, stepping.play(1).model
+    review, renewed = plain.review(model, 1), stepping.review(same, 1)
+    assert not review.fresh and renewed.test == review.test  # the ordinary ranking does not change
+    assert not torch.equal(renewed.ranks["fresh full"], renewed.ranks["test full"])
+    for one, other in zip(plain.state.private.values(), stepping.state.private.values(), strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(plain.state.shared.values(), stepping.state.shared.values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_only_devices_take_fresh_steps(split):
+    with pytest.raises(UserError, match="'ease' is trained in one place; only devices can take --fresh-steps"):
+        trainer(EASE(), split, protocol("clean"), 1, fresh_steps=1)
 
 
 def test_the_views_are_measured_apart(small, split):

@@ -52,6 +52,11 @@ SPLIT = Option(
     help="What is held out: leave-one-out, time, ratio or given; with fractions: time:0.8,0.1,0.1. "
     "[default: given where the data has a split column, else leave-one-out]",
 )
+TIES = Option(
+    None,
+    autocompletion=one_of("random", "file"),
+    help="The order of a user's rows with equal times: random or file. [default: random under clean, file under paper]",
+)
 
 
 def data_values(

@@ -64,6 +64,9 @@ def train(
         None, help="Stop after this many rounds without a better one. [default: play all rounds]"
     ),
     participation: float | None = Option(None, help="Fraction of the devices in a round. [default: the method's own]"),
+    fresh_steps: int | None = Option(
+        None, min=0, help="Rank test items once more after so many local rounds on the fresh history. [default: 0]"
+    ),
     evaluate_users: int | None = Option(None, help="Evaluate this many users, drawn at random. [default: all]"),
     device: str | None = Option(None, autocompletion=one_of("cpu", "cuda"), help="cpu or cuda. [default: cpu]"),
     stage: list[str] | None = STAGE,
@@ -82,6 +85,7 @@ def train(
     valid_file: Path | None = options.VALID_FILE,
     test_file: Path | None = options.TEST_FILE,
     split: str | None = options.SPLIT,
+    ties: str | None = options.TIES,
     config: Path | None = Option(
         None, readable=False, help="Repeat the run of a config.yaml; other options change it."
     ),
@@ -104,12 +108,14 @@ def train(
         "select": select,
         "patience": patience,
         "participation": participation,
+        "fresh_steps": fresh_steps,
         "evaluate_users": evaluate_users,
         "device": device,
         "engine": engine,
         "channel": tuple(parse(stage)) if stage else None,
         "aggregator": aggregator,
         "split": split,
+        "ties": ties,
         **source,
     }
     given = {key: value for key, value in given.items() if value is not None}
@@ -166,7 +172,7 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     return settings
 
 
-_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "titles", "held_out", "split")
+_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "titles", "held_out", "split", "ties")
 """Settings of a run that belong to its data: other data begins without them."""
 
 

@@ -41,6 +41,7 @@ def tune(
     valid_file: Path | None = options.VALID_FILE,
     test_file: Path | None = options.TEST_FILE,
     split: str | None = options.SPLIT,
+    ties: str | None = options.TIES,
     runs: Path = Option(Path("runs/tune"), help="Where trials are kept; the same command goes on where it stopped."),
     as_json: bool = JSON,
 ) -> None:
@@ -51,7 +52,7 @@ def tune(
     from federec.runs.config import RunConfig, fewer_rounds
 
     reading = (columns, min_interactions, k_core, min_rating, repeats, titles, valid_file, test_file)
-    given: dict[str, Any] = {"protocol": protocol, "rounds": rounds, "split": split}
+    given: dict[str, Any] = {"protocol": protocol, "rounds": rounds, "split": split, "ties": ties}
     given = {key: value for key, value in given.items() if value is not None}
     given |= {"method": method, "plugins": tuple(with_ or ()), "seed": seed, **options.data_values(data, *reading)}
     config = RunConfig.checked(**given)

@@ -142,7 +142,8 @@ def _tied_share(data: Interactions) -> float | None:
 
 
 def _ties(data: Interactions) -> int | None:
-    """The number of users with several items at their newest time: there the row order decides the test item."""
+    """The number of users with several items at their newest time: there the order of ties, random or the file's,
+    decides which one is held out for test."""
     if data.times is None:
         return None
     newest = np.full(data.n_users, -np.inf)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,10 @@ from federec.data.interactions import Interactions
 from federec.errors import UserError, did_you_mean
 
 RULES = ("leave-one-out", "time", "ratio", "given")
+Ties = Literal["random", "file"]
+"""The order of a user's interactions with equal times: `random`, a pure function of (seed, user, item); or `file`: the
+first row of the source counts as the newest, as in the published code (pandas' `rank(method="first",
+ascending=False)`)."""
 Fractions = tuple[float, float, float]
 FRACTIONS: Fractions = (0.8, 0.1, 0.1)
 """What `time` and `ratio` give to training, validation and test, where the rule does not say."""
@@ -60,6 +64,14 @@ class HeldOut:
         return found
 
 
+class Tied(NamedTuple):
+    """Interactions that share their time with another one of the same user."""
+
+    interactions: int
+    newest: int
+    """Users whose newest interaction is one of them: there the order of ties decides what is held out."""
+
+
 @dataclass(frozen=True)
 class Split:
     """Every interaction of `data` is in exactly one part: in `train`, in `valid` or in `test`."""
@@ -77,6 +89,8 @@ class Split:
     """[n_users] numbers of the users in the random streams, where these are not their codes."""
     rule: str = ""
     """What was held out, in plain words."""
+    tied: Tied | None = None
+    """Interactions whose order the times do not tell; None where there are no times."""
 
     def number(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of these users in the random streams."""
@@ -94,6 +108,16 @@ class Split:
         cold[self.train] = False
         return cold
 
+    @cached_property
+    def fresh(self) -> Split:
+        """What a device knows when its test items are ranked: the validation items belong to the training items."""
+        users = np.arange(self.data.n_users)
+        owner = [ragged(*part, users)[0] for part in ((self.ptr, self.train), (self.valid.ptr, self.valid.items))]
+        order = np.argsort(np.concatenate(owner), kind="stable")
+        train = np.concatenate([self.train, self.valid.items])[order]
+        none = HeldOut(np.zeros_like(self.ptr), self.valid.items[:0])
+        return replace(self, ptr=self.ptr + self.valid.ptr, train=train, valid=none, ratings=None)
+
     def summary(self) -> dict[str, Any]:
         """The rule and what it held out, as plain values: interactions in each part, users without a test item, test
         users without training, and test items that nobody trains on."""
@@ -101,6 +125,7 @@ class Split:
         return {
             "split": self.rule,
             "held_out": {"valid": len(self.valid), "test": len(self.test)},
+            "tied": None if self.tied is None else self.tied._asdict(),
             "users_not_evaluated": int(np.count_nonzero(~tested)),
             "cold_users": int(np.count_nonzero(tested & (np.diff(self.ptr) == 0))),
             "cold_items": len(np.unique(self.test.items[self.cold[self.test.items]])),
@@ -164,20 +189,21 @@ def parse_rule(text: str) -> tuple[str, Fractions]:
     return name, (train, valid, test)
 
 
-def make_split(data: Interactions, rule: str | None = None, seed: int = 0) -> Split:
+def make_split(data: Interactions, rule: str | None = None, seed: int = 0, ties: Ties = "random") -> Split:
     """The data split by a rule, such as `time:0.8,0.1,0.1`; None: `given` where the data says its parts, else
     leave-one-out. Without timestamps, a user's order is random, a pure function of the seed."""
     name, fractions = parse_rule(rule or ("leave-one-out" if data.parts is None else "given"))
     if name == "leave-one-out":
-        return leave_one_out(data, seed)
+        return leave_one_out(data, seed, ties)
+    rows = _oldest_first(data, seed, ties)
     if name == "time":
-        return _by_time(data, fractions)
-    return _by_ratio(data, fractions, seed) if name == "ratio" else _given(data, seed)
+        return _by_time(data, rows, fractions)
+    return _by_ratio(data, rows, fractions) if name == "ratio" else _given(data, rows)
 
 
-def leave_one_out(data: Interactions, seed: int = 0) -> Split:
+def leave_one_out(data: Interactions, seed: int = 0, ties: Ties = "random") -> Split:
     """Hold out each user's two newest items; at least one user must have enough items."""
-    split = hold_out(data, seed)
+    split = hold_out(data, seed, ties)
     if not len(split.evaluated):
         raise UserError(
             f"no user of '{data.name}' has {NEEDED} distinct items, so nothing can be held out for "
@@ -186,37 +212,38 @@ def leave_one_out(data: Interactions, seed: int = 0) -> Split:
     return split
 
 
-def hold_out(data: Interactions, seed: int = 0, numbers: NDArray[np.int64] | None = None) -> Split:
+def hold_out(
+    data: Interactions, seed: int = 0, ties: Ties = "random", numbers: NDArray[np.int64] | None = None
+) -> Split:
     """Hold out each user's two newest items, where a user has more than two.
 
-    Among equal times the first row of the source counts as the newest, as in the published code
-    (pandas' `rank(method="first", ascending=False)`). Without timestamps the order is random, a pure
-    function of (seed, user, item); `numbers` are the users' in the random streams, where their codes are not.
-    A user with fewer than three items trains but is not evaluated.
+    Without timestamps the order is random, a pure function of (seed, user, item); `numbers` are the users' in the
+    random streams, where their codes are not. A user with fewer than three items trains but is not evaluated.
     """
-    rows = _oldest_first(data, seed, numbers)
+    rows = _oldest_first(data, seed, ties, numbers)
     last = rows.ptr[1:][np.diff(rows.ptr) >= NEEDED] - 1
     rule = "random: no time column" if data.times is None else "last item by time"
+    if rows.tied is not None and rows.tied.newest:
+        rule += ", equal times at random" if ties == "random" else ", equal times as in the file"
     return replace(_parted(data, rows, last - 1, last, rule), numbers=numbers)
 
 
-def _by_time(data: Interactions, fractions: Fractions) -> Split:
+def _by_time(data: Interactions, rows: _Rows, fractions: Fractions) -> Split:
     """The same two cuts for everybody: quantiles of the times of all interactions."""
     if data.times is None:
         raise UserError(f"'{data.name}' has no time column, so it cannot be split by time; use --split ratio")
     train, valid, _ = fractions
     ends = [min(round(end * len(data)), len(data) - 1) for end in (train, train + valid)]
     first, second = np.partition(data.times, ends)[ends]
-    parts = (data.times >= first).astype(np.int8) + (data.times >= second)
-    rows = _oldest_first(replace(data, parts=parts))
+    assert rows.times is not None
+    rows = rows._replace(parts=(rows.times >= first).astype(np.int8) + (rows.times >= second))
     unit = 1e3 if np.abs(data.times).max() > _MILLISECONDS else 1.0
     rule = f"by global time: training before {_date(first / unit)}, test from {_date(second / unit)}"
     return _checked(_parted(data, rows, rows.of(_VALID), rows.of(_TEST), rule), "too many rows share a time")
 
 
-def _by_ratio(data: Interactions, fractions: Fractions, seed: int) -> Split:
+def _by_ratio(data: Interactions, rows: _Rows, fractions: Fractions) -> Split:
     """Fractions of each user's own interactions, rounded; everybody keeps one for training."""
-    rows = _oldest_first(data, seed)
     counts = np.diff(rows.ptr)
     test = np.minimum(np.floor(counts * fractions[2] + 0.5).astype(np.int64), counts - 1)
     valid = np.minimum(np.floor(counts * fractions[1] + 0.5).astype(np.int64), counts - 1 - test)
@@ -228,15 +255,14 @@ def _by_ratio(data: Interactions, fractions: Fractions, seed: int) -> Split:
     return _checked(_parted(data, rows, rows.of(_VALID), rows.of(_TEST), rule), "users have too few interactions")
 
 
-def _given(data: Interactions, seed: int) -> Split:
+def _given(data: Interactions, rows: _Rows) -> Split:
     """The parts that the data says. Without rows for validation, each user's newest training interaction is taken, if
     the user has another one."""
     if data.parts is None:
         raise UserError(
             f"'{data.name}' says no parts; give the column with --columns split=NAME, or files for validation and test"
         )
-    rows, rule = _oldest_first(data, seed), "given by the data"
-    valid, test = rows.of(_VALID), rows.of(_TEST)
+    rule, valid, test = "given by the data", rows.of(_VALID), rows.of(_TEST)
     if not len(valid):
         trains = rows.of(_TRAIN)
         ends = np.searchsorted(trains, rows.ptr)
@@ -253,7 +279,9 @@ class _Rows(NamedTuple):
     """[n_users + 1] where each user's rows begin."""
     items: NDArray[np.int32]
     ratings: NDArray[np.float32] | None
+    times: NDArray[Any] | None
     parts: NDArray[np.int8] | None
+    tied: Tied | None
 
     def of(self, part: int) -> NDArray[np.int64]:
         """The rows of a part."""
@@ -267,7 +295,7 @@ def _parted(data: Interactions, rows: _Rows, valid: NDArray[np.int64], test: NDA
     first, second = (HeldOut(np.searchsorted(part, rows.ptr), rows.items[part]) for part in (valid, test))
     ptr = rows.ptr - first.ptr - second.ptr
     ratings = None if rows.ratings is None else rows.ratings[trains]
-    return Split(data, ptr, rows.items[trains], first, second, ratings, rule=rule)
+    return Split(data, ptr, rows.items[trains], first, second, ratings, rule=rule, tied=rows.tied)
 
 
 def _checked(split: Split, why: str, remedies: Mapping[str, str] | None = None) -> Split:
@@ -290,20 +318,29 @@ def ragged(
     return owner, values[np.arange(len(owner)) + np.repeat(shift, counts)]
 
 
-def _oldest_first(data: Interactions, seed: int = 0, numbers: NDArray[np.int64] | None = None) -> _Rows:
+def _oldest_first(data: Interactions, seed: int, ties: Ties, numbers: NDArray[np.int64] | None = None) -> _Rows:
     """The rows of the data in order."""
-    users, items, ratings, parts = data.users, data.items, data.ratings, data.parts
-    if not _in_order(data):
-        order = _order(data, seed, numbers)
-        users, items = users[order], items[order]
-        ratings = None if ratings is None else ratings[order]
-        parts = None if parts is None else parts[order]
-    return _Rows(np.searchsorted(users, np.arange(data.n_users + 1, dtype=users.dtype)), items, ratings, parts)
+    columns = data.users, data.items, data.ratings, data.times, data.parts
+    ordered = _in_order(data)
+    if not ordered:
+        order = _order(data, seed, ties, numbers)
+        columns = tuple(None if column is None else column[order] for column in columns)  # type: ignore[assignment]
+    users, items, ratings, times, parts = columns
+    ptr = np.searchsorted(users, np.arange(data.n_users + 1, dtype=users.dtype))
+    tied = None if times is None else Tied(0, 0) if ordered else _tied(ptr, users, times)
+    return _Rows(ptr, items, ratings, times, parts, tied)
+
+
+def _tied(ptr: NDArray[np.int64], users: NDArray[Any], times: NDArray[Any]) -> Tied:
+    """Ties among rows that are sorted by user and time."""
+    tied = np.zeros(len(times) + 1, bool)  # one more: users without rows look there
+    tied[1:-1] = (users[1:] == users[:-1]) & (times[1:] == times[:-1])  # with the row before it
+    newest = tied[ptr[1:] - 1] & (np.diff(ptr) > 0)
+    return Tied(int(np.count_nonzero(tied[:-1] | tied[1:])), int(np.count_nonzero(newest)))
 
 
 def _in_order(data: Interactions) -> bool:
-    """Whether the rows are already in the order of `_oldest_first`, as in large data: then nothing needs to be sorted.
-    Equal times are out of order, because there the first row counts as the newest."""
+    """Whether the times tell that the rows are already in order, as in large data: then nothing needs to be sorted."""
     if data.times is None:
         return False
     for start in range(0, len(data), _ROWS):
@@ -314,23 +351,31 @@ def _in_order(data: Interactions) -> bool:
     return True
 
 
-def _order(data: Interactions, seed: int, numbers: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def _order(data: Interactions, seed: int, ties: Ties, numbers: NDArray[np.int64] | None) -> NDArray[np.int64]:
     """Rows sorted by user, then from the oldest to the newest."""
-    if data.times is not None:
-        return np.lexsort((-np.arange(len(data)), data.times, data.users))
+    if data.times is None:
+        return np.lexsort((_draws(data, seed, streams.HOLDOUT, numbers), data.users))
+    last = _draws(data, seed, streams.TIES, numbers) if ties == "random" else -np.arange(len(data))
+    return np.lexsort((last, data.times, data.users))
+
+
+def _draws(data: Interactions, seed: int, purpose: int, numbers: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """A random number for each row, a pure function of (seed, user, item) and, where the data repeats a pair, of how
+    many times it came before."""
     users = data.users.astype(np.int64) if numbers is None else numbers[data.users]
     key = streams.keys(seed, streams.ONCE, users)
-    order = np.lexsort((streams.bits(key, streams.HOLDOUT + data.items.astype(np.int64)), data.users))
+    drawn: NDArray[np.int64] = streams.bits(key, purpose + data.items.astype(np.int64))
+    order = np.lexsort((drawn, data.users))
     again = np.zeros(len(data), bool)
     again[1:] = (np.diff(data.users[order]) == 0) & (np.diff(data.items[order]) == 0)
     if not again.any():
-        return order
+        return drawn
     # Repeated pairs have the same number and so follow one another: the first keeps it, the others get their own.
     position = np.arange(len(data))
     occurrence = np.empty(len(data), np.int64)
     occurrence[order] = position - np.maximum.accumulate(np.where(again, 0, position))
-    draw = streams.HOLDOUT + (occurrence << 32) + data.items.astype(np.int64)
-    return np.lexsort((streams.bits(key, draw), data.users))
+    drawn = streams.bits(key, purpose + (occurrence << 32) + data.items.astype(np.int64))
+    return drawn
 
 
 def _offsets(counts: NDArray[Any]) -> NDArray[np.int64]:

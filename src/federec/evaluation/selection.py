@@ -39,7 +39,7 @@ def schedule(samples: float, evaluated: int, n_items: int, rounds: int) -> Sched
     To learn from a sample takes as long as to score some items, and each evaluated user scores 200 of them in a round
     anyway. The factors are the smallest that were measured over methods and engines (`benchmarks/selection.py`).
     """
-    affordable = (0.3 * samples + 0.1 * 200 * evaluated) / n_items
+    affordable = (0.2 * samples + 0.07 * 200 * evaluated) / n_items
     if affordable >= evaluated:
         return Schedule(evaluated, 1)
     longest = max(1, rounds // _RANKED)
@@ -69,13 +69,16 @@ class Selection:
         return Sample(self.evaluator, self.schedule.users, self.seed, self.width)
 
     def rankings(self, round_: int) -> list[SampleRanks]:
-        """The ranking of a round; nothing where none is due. The first rounds change a model most, and some diverge
-        after them: rounds 1, 2, 4, ... are ranked too, and the last one."""
+        """The ranking of a round; nothing where none is due."""
+        return [SampleRanks(self.sample)] if self.due(round_) else []
+
+    def due(self, round_: int) -> bool:
+        """Whether a round is ranked. The first rounds change a model most, and some diverge after them: rounds 1, 4,
+        16, ... are ranked too, and the last one."""
         if not self.rounds:
-            return []
-        doubled = round_ & (round_ - 1) == 0
-        due = doubled or round_ % self.schedule.every == 0 or round_ == self.rounds
-        return [SampleRanks(self.sample)] if due else []
+            return False
+        early = round_ & (round_ - 1) == 0 and round_.bit_length() % 2 == 1
+        return early or round_ % self.schedule.every == 0 or round_ == self.rounds
 
 
 class Sample:

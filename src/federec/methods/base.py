@@ -36,6 +36,8 @@ class Method(Part):
     default_rounds: ClassVar[int] = 100
     default_participation: ClassVar[float] = 1.0
     """Share of the devices in a round, where the run does not say."""
+    reads_history: ClassVar[bool] = False
+    """Whether users' histories are read when items are scored, so that a fresh one changes the ranking."""
     plugins: ClassVar[tuple[str, ...]] = ()
     """Names of the plug-ins on it, in the order they were put on."""
 

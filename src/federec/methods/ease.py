@@ -30,6 +30,7 @@ class EASE(CentralMethod):
 
     name: ClassVar[str] = "ease"
     paper: ClassVar[str] = "Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019"
+    reads_history: ClassVar[bool] = True
     l2: tuple[PositiveFloat, ...] = Field((30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0), min_length=1)
     """Ridge penalties to try, one a round. Far apart: among near ones validation would choose by chance."""
 

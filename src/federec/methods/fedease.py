@@ -42,6 +42,7 @@ class FedEASE(DeviceMethod):
     default_rounds: ClassVar[int] = 1000  # at most: there are as many as trials
     sums: ClassVar[bool] = True
     closed_form: ClassVar[bool] = True
+    reads_history: ClassVar[bool] = True
 
     negatives: Literal[0] = 0
     """None are drawn: every item that is not in a history counts as zero."""

@@ -47,6 +47,7 @@ class FedPerGNN(DeviceMethod):
 
     name: ClassVar[str] = "fedpergnn"
     paper: ClassVar[str] = "Wu et al., A federated graph neural network framework, Nature Communications 2022"
+    reads_history: ClassVar[bool] = True
     refuses: ClassVar[Mapping[str, str]] = dict.fromkeys(("dualper", "plgc", "sam"), _REASON)
     sums: ClassVar[bool] = True
 

@@ -101,7 +101,8 @@ class Work:
 
     @cached_property
     def split(self) -> Split:
-        return self.folder.split(self.config.seed, self.catalogue)
+        ties = self.config.ties or protocol(self.config.protocol).ties
+        return self.folder.split(self.config.seed, self.catalogue, ties)
 
     @cached_property
     def devices(self) -> Devices:

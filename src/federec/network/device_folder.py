@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from federec.data.interactions import Interactions
-from federec.data.split import Split, hold_out
+from federec.data.split import Split, Ties, hold_out
 from federec.errors import UserError, did_you_mean
 from federec.files import cannot_write, make_folder, write_atomic
 from federec.network.catalogue import Catalogue
@@ -193,9 +193,9 @@ class DeviceFolder:
             titles=catalogue.titles,
         )
 
-    def split(self, seed: int, catalogue: Catalogue | None = None) -> Split:
+    def split(self, seed: int, catalogue: Catalogue | None = None, ties: Ties = "random") -> Split:
         """What the users train on and what is held out, as in a local run with the same seed."""
-        return hold_out(self.interactions(catalogue), seed, np.array(self.slots, np.int64))
+        return hold_out(self.interactions(catalogue), seed, ties, np.array(self.slots, np.int64))
 
     def devices(self, seed: int, close_held_out: bool = False) -> Devices:
         """The hosted users as a cohort sees them, numbered 0..C-1."""

@@ -9,7 +9,7 @@ from typing import Any
 from federec.data.sets import SETS
 from federec.evaluation.protocols import PROTOCOLS
 
-_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "split")
+_READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "split", "ties")
 """Settings that belong to the data."""
 _DEFAULTS: dict[str, Any] = {"k_core": 0, "repeats": "merge", "split": "leave-one-out"}
 """What those of them mean that are not given; the others have no default value."""
@@ -49,8 +49,10 @@ def _reading(result: dict[str, Any], known: Mapping[str, dict[str, str]]) -> dic
     own["columns"] = result["data"].get("columns") or config.get("columns") or known.get(sha256, {})
     if own["split"] is None and (config.get("held_out") or "split" in own["columns"]):
         own["split"] = "given"
+    own["ties"] = own["ties"] or "file"  # as versions did that did not write it down
     source = SETS.get(config.get("data", ""))
-    defaults = {**_DEFAULTS, "min_interactions": source.min_interactions if source else 0}
+    of_set = {"min_interactions": source.min_interactions if source else 0}
+    defaults = {**_DEFAULTS, **of_set, "ties": PROTOCOLS[result["protocol"]].ties}
     own = {key: None if value == defaults.get(key) else value for key, value in own.items()}
     return {**own, "sha256": sha256[:8]}
 

@@ -31,10 +31,12 @@ HEADLINES = (("full", "ndcg@10"), ("sampled", "hr@10"))
 
 _RANKINGS = {
     "full": "against all items",
+    "fresh_full": "against all items, with a fresh history",
     "full_light": "against all items, lightest quarter of users",
     "full_cold_users": "against all items, users without a training item",
     "full_cold_items": "against all items, items that nobody trained on",
     "sampled": "sampled: against 99 items",
+    "fresh_sampled": "sampled, with a fresh history",
     "sampled_light": "sampled, lightest quarter of users",
 }
 _SHOWN = ("ndcg@10", "hr@10", "mrr@10", "hr@5", "hr@20", "coverage@10", "gini@10")
@@ -117,7 +119,13 @@ def _traffic(communication: dict[str, float | None]) -> str:
     return f"{up / 1e3:,.1f} kB up, {down / 1e3:,.1f} kB down, per {per}{hub} and round"
 
 
-def _metrics(report: dict[str, dict[str, float]]) -> str:
+def with_fresh(test: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Metrics of test by ranking; `fresh_full` and `fresh_sampled` are those with a fresh history, where known."""
+    return {**test, **{f"fresh_{ranking}": metrics for ranking, metrics in test.get("fresh", {}).items()}}
+
+
+def _metrics(report: dict[str, Any]) -> str:
+    report = with_fresh(report)
     shown = [key for key in _SHOWN if any(key in metrics for metrics in report.values())]
     rows = [(text, report[key]) for key, text in _RANKINGS.items() if key in report]
     return _table(shown, rows)

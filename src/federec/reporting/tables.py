@@ -13,6 +13,7 @@ from rich.table import Table
 
 from federec.data.notebook import plain
 from federec.reporting.labels import channel_text, labels
+from federec.reporting.report import with_fresh
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,10 +47,12 @@ def _table(*columns: str, right: Sequence[int] = ()) -> Table:
 
 _KINDS = {
     "full": "test, against all items",
+    "fresh_full": "  with a fresh history",
     "full_light": "  lightest quarter of users",  # a federation does not know which of all users are light
     "full_cold_users": "  users without a training item",
     "full_cold_items": "  items that nobody trained on",
     "sampled": "test, sampled: against 99 items",
+    "fresh_sampled": "  with a fresh history",
     "sampled_light": "  lightest quarter of users",
 }
 """Rows of a run's table, where the run has them."""
@@ -57,7 +60,7 @@ _KINDS = {
 
 def run_table(result: dict[str, Any]) -> None:
     """The outcome of one run: the ranking of all items first, the sampled one after it."""
-    name, data, test = "+".join([result["method"], *result["plugins"]]), result["data"], result["test"]
+    name, data, test = "+".join([result["method"], *result["plugins"]]), result["data"], with_fresh(result["test"])
     columns = ("ndcg@10", "hr@10", "mrr@10")
     table = _table(f"{name} on {data['name']}, {result['protocol']}", *columns, right=(1, 2, 3))
     rows = [(text, test[kind]) for kind, text in _KINDS.items() if kind in test]

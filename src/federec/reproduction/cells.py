@@ -18,6 +18,9 @@ from federec.methods.presets import presets
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 
+TIES = "file"
+"""Published tables are measured with ties in time as in the file, as they were published."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -65,6 +68,7 @@ class Cell:
             settings=self.settings,
             data=self.data,
             protocol=self.protocol,
+            ties=TIES,
             seed=self.seed,
             rounds=self.rounds,
         )
@@ -89,8 +93,8 @@ class Cell:
         plugins = [word for plugin in self.row.plugins for word in ("--with", plugin)]
         settings = [word for key, value in self.settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
         rounds = [] if self.rounds is None else ["--rounds", str(self.rounds)]
-        where = ["--data", self.data, "--protocol", self.protocol, "--seed", str(self.seed), "--out", str(folder.path)]
-        return [*train, self.row.method, *where, *plugins, *settings, *rounds]
+        where = ["--data", self.data, "--protocol", self.protocol, "--ties", TIES, "--seed", str(self.seed)]
+        return [*train, self.row.method, *where, "--out", str(folder.path), *plugins, *settings, *rounds]
 
 
 def unfinished(cells: Iterable[Cell], runs: Path) -> list[Cell]:

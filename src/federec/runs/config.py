@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from federec.data.interactions import Interactions
 from federec.data.sets import Loadable, in_memory, load
-from federec.data.split import parse_rule
+from federec.data.split import Split, Ties, make_split, parse_rule
 from federec.errors import UserError, did_you_mean, first_fault
 from federec.evaluation.metrics import metric_of
 from federec.evaluation.protocols import protocol
@@ -63,6 +63,8 @@ class RunConfig(Settings):
     split: str | None = None
     """What is held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`. Not given:
     `given` where the data says it, else `leave-one-out`."""
+    ties: Ties | None = None
+    """The order of a user's interactions with equal times: `random` or `file`; the protocol's own if not given."""
     protocol: str = "clean"
     """`clean` or `paper`."""
     select: str | None = None
@@ -76,6 +78,8 @@ class RunConfig(Settings):
     """Seed of all random numbers of the run."""
     participation: Annotated[float, Field(gt=0, le=1)] | None = None
     """Fraction of the devices that take part in a round; the method's default if not given."""
+    fresh_steps: NonNegativeInt = 0
+    """Local rounds that a device plays on its fresh history before it ranks its test items once more."""
     evaluate_users: PositiveInt | None = None
     """Evaluate at most this many users, drawn at random; all if not given."""
     device: str = "cpu"
@@ -135,6 +139,7 @@ class RunConfig(Settings):
                 "channel": config.channel and tuple(plain(stage(values)) for values in config.channel),
                 "aggregator": link.aggregator.name if link is not None else None,
                 "select": config.select or protocol(config.protocol).select,
+                "ties": config.ties or protocol(config.protocol).ties,
                 "rounds": min(rounds, method.most_rounds or rounds),
                 "participation": config.participation or method.default_participation,
             }
@@ -172,7 +177,9 @@ class RunConfig(Settings):
             raise UserError(f"{path}{where}: is not valid YAML; repair it or start a new run") from None
         if not isinstance(values, dict):
             raise UserError(f"{path}: holds no settings; name a config.yaml of a run")
-        values.setdefault("select", "sampled.hr@10")  # as versions before 0.3 chose, which did not write it down
+        # What versions before 0.3 did, which did not write it down:
+        values.setdefault("select", "sampled.hr@10")
+        values.setdefault("ties", "file")
         try:
             return RunConfig.checked(given, **{str(key): value for key, value in values.items()})
         except UserError as error:
@@ -212,6 +219,10 @@ class RunConfig(Settings):
             same = False
         if not same:
             raise UserError(f"the given '{method.name}' has other settings than the run: {self.settings}")
+
+    def split_of(self, data: Interactions) -> Split:
+        """The data, split as the run splits it."""
+        return make_split(data, self.split, self.seed, self.ties or protocol(self.protocol).ties)
 
     def load(self, data: Loadable | None = None) -> Interactions:
         """The data; or `data`, read in the same way, where it cannot be loaded again."""

@@ -59,7 +59,9 @@ class Review:
     """Ranks of held-out items, to compare methods user by user. `users` [E]: codes of the evaluated users.
     `valid sampled`, `test sampled` [E]: the rank of each one's first held-out item, -1 where it has none. `valid full`,
     `test full` [P]: the ranks of all held-out items; `valid owner`, `test owner` [P]: the row in `users` that each
-    belongs to, left out where every user has one."""
+    belongs to, left out where every user has one. `fresh sampled`, `fresh full`: those of test with a fresh history."""
+    fresh: Report = field(default_factory=dict)
+    """Test metrics with a fresh history, to which the validation items belong; empty where it changes nothing."""
 
 
 class EngineChoice(NamedTuple):
@@ -204,7 +206,7 @@ def outcome(
         "engine": engine._asdict(),
         "data": data,
         "valid": review.valid,
-        "test": review.test,
+        "test": review.test | ({"fresh": review.fresh} if review.fresh else {}),
         "views": review.views,
         "seconds": {
             "total": compiled + played + reviewing,

@@ -11,7 +11,7 @@ from typing import Any
 from federec.data.describe import reading, remarks
 from federec.data.interactions import Interactions
 from federec.data.sets import Loadable, load
-from federec.data.split import Split, make_split
+from federec.data.split import Split, Ties
 from federec.errors import UserError
 from federec.methods.base import Method
 from federec.methods.default import default_method
@@ -37,7 +37,9 @@ def train(
     protocol: str = "clean",
     seed: int = 0,
     split: str | None = None,
+    ties: Ties | None = None,
     participation: float | None = None,
+    fresh_steps: int = 0,
     evaluate_users: int | None = None,
     select: str | None = None,
     patience: int | None = None,
@@ -55,10 +57,13 @@ def train(
     The method is this very object, or one with default settings from a class or a reference (`pfedrec`,
     `path/to/mine.py:Mine`, `package.module:Mine`); without one, what ranks best on such data. Plug-ins are objects,
     classes or references. `split` says what is held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions:
-    `time:0.8,0.1,0.1`. `select` is the validation metric that picks the round, such as `full.ndcg@10`; with `patience`
-    a run ends after so many rounds without a better one. `channel` are the stages between device and server, as objects
-    or texts (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets
-    each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
+    `time:0.8,0.1,0.1`; `ties` in which order a user's interactions with equal times are: at `random`, or as in the
+    `file`. `select` is the validation metric that picks the round, such as `full.ndcg@10`; with `patience` a run ends
+    after so many rounds without a better one. With `fresh_steps` devices learn from their fresh history, validation
+    items included, for so many rounds by themselves before test items are ranked once more. `channel` are the stages
+    between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there and the run
+    can be resumed. `on_round` gets each round's record and the number of rounds. `progress`: a live line, by default in
+    notebooks and on terminals.
 
     >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
     >>> 0 <= run.test["full"]["ndcg@10"] <= 1
@@ -74,7 +79,14 @@ def train(
     if plugins:
         method = with_plugins(method, plugins)
     given: dict[str, Any] = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
-    given |= {"split": split, "evaluate_users": evaluate_users, "select": select, "patience": patience}
+    given |= {
+        "split": split,
+        "ties": ties,
+        "fresh_steps": fresh_steps,
+        "evaluate_users": evaluate_users,
+        "select": select,
+        "patience": patience,
+    }
     given |= {"device": device, "engine": engine}
     given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
@@ -97,7 +109,7 @@ def run(
     with group.together():
         if method is None:
             method = config.build()
-        split = make_split(data, config.split, config.seed)
+        split = config.split_of(data)
         worker = make_trainer(config, method, split, _device(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)
@@ -132,7 +144,7 @@ def resume(
         device = _device(config, group)
         point = folder.checkpoint(device)
         history = folder.lines(point.round if point else 0)
-        split = make_split(data_of(config, point, data), config.split, config.seed)
+        split = config.split_of(data_of(config, point, data))
         worker = make_trainer(config, method, split, device, group)
         if point is not None:
             worker.state = point.state

@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 
 from federec.data.interactions import Interactions
 from federec.data.sets import Loadable
-from federec.data.split import Split, make_split
+from federec.data.split import Split
 from federec.errors import UserError
 from federec.evaluation.metrics import RANKINGS
 from federec.methods.base import Method
@@ -77,7 +77,7 @@ class Run:
 
     @cached_property
     def _split(self) -> Split:
-        return make_split(self.data, self.config.split, self.config.seed)
+        return self.config.split_of(self.data)
 
     @cached_property
     def _trainer(self) -> DeviceTrainer | CentralTrainer:

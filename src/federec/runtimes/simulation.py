@@ -16,8 +16,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
+from federec.cohort.update import Update
 from federec.data.split import Split
 from federec.errors import UserError
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
@@ -25,9 +27,11 @@ from federec.evaluation.metrics import Metrics, metric_of
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
 from federec.evaluation.protocols import protocol
 from federec.evaluation.selection import SampleRanks, Selection
-from federec.federation.channel import Link
+from federec.federation.channel import Channel, Link
+from federec.federation.device import learn
 from federec.federation.engine import why_not
 from federec.federation.round import select
+from federec.federation.scoring import rank_own, score_global
 from federec.federation.server import Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod, Method
@@ -60,10 +64,12 @@ def trainer(
     rounds: int | None = None,
     link: Link | None = None,
     select: str | None = None,
+    fresh_steps: int = 0,
 ) -> Trainer:
     """The trainer for a method. `evaluate_users`: evaluate at most this many users, drawn at random. `rounds`: the
     length of the run, if it is known; a short one does not repay compiling a kernel. `link`: what lies between devices
-    and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own."""
+    and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own.
+    `fresh_steps`: local rounds on the fresh history before test items are ranked once more."""
     if isinstance(method, DeviceMethod):
         link = link or Link.of(method)
     choice = _engine(method, split, participation, device, engine, rounds, link)
@@ -71,9 +77,10 @@ def trainer(
     ranked = (rounds or 1) if full == "full" else 0
     if isinstance(method, DeviceMethod):
         assert link is not None
-        return DeviceTrainer(
-            method, split, protocol, seed, participation, device, choice, evaluate_users, link, ranked, group
-        )
+        evaluated = evaluate_users, link, ranked, fresh_steps
+        return DeviceTrainer(method, split, protocol, seed, participation, device, choice, *evaluated, group)
+    if fresh_steps:
+        raise UserError(f"'{method.name}' is trained in one place; only devices can take --fresh-steps")
     if group.size > 1:
         raise UserError(f"'{method.name}' is trained in one place, on pooled data; run it without torchrun")
     assert isinstance(method, CentralMethod)
@@ -86,7 +93,10 @@ def make_trainer(config: RunConfig, method: Method, split: Split, device: str, g
     rules, asked = protocol(config.protocol), config.engine
     evaluated, rounds, select = config.evaluate_users, config.rounds or 1, config.select
     link = config.link(method) if isinstance(method, DeviceMethod) else None
-    return trainer(method, split, rules, config.seed, fraction, device, asked, evaluated, group, rounds, link, select)
+    fresh = config.fresh_steps
+    return trainer(
+        method, split, rules, config.seed, fraction, device, asked, evaluated, group, rounds, link, select, fresh
+    )
 
 
 def _engine(
@@ -121,7 +131,15 @@ def _metrics(rankings: Sequence[Sampled | SampleRanks]) -> tuple[Report, Report]
     return valid, test
 
 
-def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
+Rankings = tuple[Sampled, Full]
+"""Against 99 items, and against all."""
+
+
+def _keep(update: Update, users: Tensor) -> None:
+    """What devices do with an update that never leaves them."""
+
+
+def _review(sampled: Sampled, full: Full, views: dict[str, Metrics], fresh: Rankings | None) -> Review:
     valid, test = (a | b for a, b in zip(sampled.metrics(), full.metrics(), strict=True))
     ranks = {
         "users": sampled.of.users,
@@ -133,7 +151,11 @@ def _review(sampled: Sampled, full: Full, views: dict[str, Metrics]) -> Review:
     for name, part in zip(("valid", "test"), sampled.of.parts, strict=True):
         if not part.one_each:
             ranks[f"{name} owner"] = part.owner
-    return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()})
+    renewed = Report()
+    if fresh is not None:
+        ranks |= {"fresh sampled": fresh[0].test, "fresh full": fresh[1].test}
+        renewed = fresh[0].metrics()[1] | fresh[1].metrics()[1]
+    return Review(valid, test, views, {name: values.int().cpu() for name, values in ranks.items()}, renewed)
 
 
 class DeviceTrainer:
@@ -151,11 +173,13 @@ class DeviceTrainer:
         evaluate_users: int | None,
         link: Link,
         rounds: int,
+        fresh_steps: int = 0,
         group: Group = ALONE,
     ) -> None:
         """`rounds`: the length of a run whose rounds are ranked against all items; 0 where they are not."""
         self.group, self.device, self.engine_choice = group, device, choice
-        self.method, self.seed, self.participation = method, seed, participation
+        self.method, self.seed, self.participation, self.fresh_steps = method, seed, participation, fresh_steps
+        self.close_held_out = protocol.close_held_out
         self.devices = Devices.of(split, protocol.close_held_out, device)
         method.check(self.devices)
         lengths = self.devices.lengths(torch.arange(len(self.devices), device=device), method.negatives)
@@ -211,7 +235,32 @@ class DeviceTrainer:
             self._rank_global(ranks, state)
         self._sum([], [full, *views.values()])
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
-        return _review(sampled, full, compared if self.own else {})
+        return _review(sampled, full, compared if self.own else {}, self._fresh(state, round_))
+
+    def _fresh(self, state: State, round_: int) -> Rankings | None:
+        """Test items ranked with fresh histories, after the devices have learned from them alone for `fresh_steps`
+        rounds: nothing is sent. None where neither changes anything."""
+        if not (self.method.reads_history or self.fresh_steps):
+            return None
+        devices = Devices.of(self.evaluator.split.fresh, self.close_held_out, self.device)
+        sampled, full = self.evaluator.sampled(), self.evaluator.full(self.width)
+        users = self.group.mine(sampled.missing())
+        state = state.copy() if self.fresh_steps else state
+        learners = users[devices.ptr.diff()[users] > 0]
+        for step in range(1, self.fresh_steps + 1):
+            ranked = (sampled, full) if self.own and step == self.fresh_steps else ()
+            rank = partial(self._rank_cohort, ranked, state)
+            learn(self.method, state, devices, learners, self.seed, round_ + step, Channel(), _keep, rank)
+        for some in self.group.mine(sampled.missing()).split(self.stacked.full):
+            for ranks in (sampled, full):
+                ranks.add(some, partial(score_global, self.method, state, some, devices=devices))
+        self._sum([], [sampled, full])
+        return sampled, full
+
+    def _rank_cohort(self, rankings: Rankings | tuple[()], state: State, cohort: Cohort) -> None:
+        """Rank a cohort with its own rows while they are alive."""
+        for ranks in rankings:
+            rank_own(ranks, self.method, cohort, state, self.stacked.full)
 
     def after(self, model: State, round_: int) -> State:
         """The state after a round that began with `model`: it is played again."""
@@ -292,8 +341,19 @@ class CentralTrainer:
             scores = self._scores(model, users)
             for ranks in (sampled, full):
                 ranks.add(users, partial(scores.gather, 1))
-        return _review(sampled, full, {})
+        return _review(sampled, full, {}, self._fresh(model))
 
-    def _scores(self, model: State, users: Tensor) -> Tensor:
+    def _fresh(self, model: State) -> Rankings | None:
+        """Test items ranked with fresh histories, where the method reads them."""
+        if not self.method.reads_history:
+            return None
+        sampled, full = self.evaluator.sampled(), self.evaluator.full()
+        for users in sampled.missing().split(_POOLED):
+            scores = self._scores(model, users, self.split.fresh)
+            for ranks in (sampled, full):
+                ranks.add(users, partial(scores.gather, 1))
+        return sampled, full
+
+    def _scores(self, model: State, users: Tensor, split: Split | None = None) -> Tensor:
         with self.device:
-            return self.method.scores(model.shared, self.split, users)
+            return self.method.scores(model.shared, split or self.split, users)
