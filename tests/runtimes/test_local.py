@@ -10,6 +10,7 @@ import pytest
 import federec as fr
 from federec.checks.runs import outcome, resumed
 from federec.errors import UserError
+from federec.evaluation.selection import Selection
 from federec.plugins.registry import build
 from federec.runs import folder as folders
 from federec.runs.best import Best
@@ -137,6 +138,35 @@ def test_a_patient_run_ends_early_and_where_a_resumed_one_does(tmp_path, data):
     assert len(fr.resume(tmp_path / "part", data).history) == len(run.history)
     (tmp_path / "whole" / "result.json").unlink()  # stopped after the last round, before the result
     assert len(fr.resume(tmp_path / "whole", data).history) == len(run.history)
+
+
+@pytest.mark.parametrize("patience", [2, 9, 15])
+def test_patience_counts_rounds_that_were_ranked(tmp_path, random_split, monkeypatch, patience):
+    """A run that is not ranked in every round ends in one that was, and so does a resumed one."""
+    data = random_split(users=12, items=400).data
+    monkeypatch.setattr("federec.runtimes.simulation.Selection", Sparse)
+    method, given = fr.FedMF(dim=4, lr=1e-9), {"rounds": 200, "engine": "torch", "patience": patience}
+    run = fr.train(method, data, **given, out=tmp_path / "whole")
+    ranked = [line["round"] for line in run.history if "valid_full" in line]
+    assert run.result["best_round"] == 1 and len(run.history) == ranked[-1] < 200
+    assert len(ranked) < len(run.history) or patience == 2
+    waited = [round_ for round_ in ranked if 1 < round_ <= 1 + patience]
+    assert len(waited) >= min(4, patience) and ranked[-2] < 1 + patience <= ranked[-1]
+
+    def stop(line, rounds):
+        if line["round"] == len(run.history) - 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fr.train(method, data, **given, out=tmp_path / "part", on_round=stop)
+    assert len(fr.resume(tmp_path / "part", data).history) == len(run.history)
+
+
+class Sparse(Selection):
+    """As of a run in which ranking takes long."""
+
+    def __init__(self, evaluator, seed, samples, *others):
+        super().__init__(evaluator, seed, 0.0, *others)
 
 
 def test_a_run_of_an_older_version_goes_on_choosing_as_it_began(tmp_path, data):

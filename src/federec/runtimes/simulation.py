@@ -60,10 +60,12 @@ def trainer(
     rounds: int | None = None,
     link: Link | None = None,
     select: str | None = None,
+    patience: int | None = None,
 ) -> Trainer:
     """The trainer for a method. `evaluate_users`: evaluate at most this many users, drawn at random. `rounds`: the
     length of the run, if it is known; a short one does not repay compiling a kernel. `link`: what lies between devices
-    and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own."""
+    and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own. `patience`: after how
+    many rounds without a better one the run ends."""
     if isinstance(method, DeviceMethod):
         link = link or Link.of(method)
     choice = _engine(method, split, participation, device, engine, rounds, link)
@@ -72,7 +74,7 @@ def trainer(
     if isinstance(method, DeviceMethod):
         assert link is not None
         return DeviceTrainer(
-            method, split, protocol, seed, participation, device, choice, evaluate_users, link, ranked, group
+            method, split, protocol, seed, participation, device, choice, evaluate_users, link, ranked, patience, group
         )
     if group.size > 1:
         raise UserError(f"'{method.name}' is trained in one place, on pooled data; run it without torchrun")
@@ -86,7 +88,8 @@ def make_trainer(config: RunConfig, method: Method, split: Split, device: str, g
     rules, asked = protocol(config.protocol), config.engine
     evaluated, rounds, select = config.evaluate_users, config.rounds or 1, config.select
     link = config.link(method) if isinstance(method, DeviceMethod) else None
-    return trainer(method, split, rules, config.seed, fraction, device, asked, evaluated, group, rounds, link, select)
+    wanted = (evaluated, group, rounds, link, select, config.patience)
+    return trainer(method, split, rules, config.seed, fraction, device, asked, *wanted)
 
 
 def _engine(
@@ -151,6 +154,7 @@ class DeviceTrainer:
         evaluate_users: int | None,
         link: Link,
         rounds: int,
+        patience: int | None = None,
         group: Group = ALONE,
     ) -> None:
         """`rounds`: the length of a run whose rounds are ranked against all items; 0 where they are not."""
@@ -164,7 +168,7 @@ class DeviceTrainer:
         """Users who have something to learn from. The others are ranked with the server's rows."""
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
         samples = participation * float(lengths.sum())
-        self.selection = Selection(self.evaluator, seed, samples, rounds, self.width)
+        self.selection = Selection(self.evaluator, seed, samples, rounds, self.width, patience)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
         self.stacked = Stacked(method, self.devices, seed, link)
         self.engine: Engine = self.stacked
