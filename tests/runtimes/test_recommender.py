@@ -80,9 +80,20 @@ def test_similar_items_have_the_largest_cosine(data, run):
     assert fr.train("mf", data, rounds=1).similar_items("5", k=2)
 
 
-@pytest.mark.parametrize("name", ["popularity", "ease", "metamf", "fedease"])
-def test_methods_without_an_item_table_say_so(data, small, name):
-    with pytest.raises(fr.UserError, match=f"'{name}' shares no item table"):
+@pytest.mark.parametrize("name", ["ease", "fedease"])
+def test_similar_items_speak_for_the_same_others(data, small, name):
+    run = fr.train(small(name), data, rounds=1)
+    weights = run.point.best_state.shared["weights"].numpy()
+    found = run.similar_items(5, k=3)
+    length = np.maximum(np.linalg.norm(weights, axis=1), 1e-12)  # nobody may have trained on an item
+    cosine = weights @ weights[5] / length / length[5]
+    assert [item.item for item in found] == [item for item in np.argsort(-cosine) if item != 5][:3]
+    assert [item.score for item in found] == pytest.approx(cosine[[item.item for item in found]], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["popularity", "metamf"])
+def test_methods_without_vectors_of_items_say_so(data, small, name):
+    with pytest.raises(fr.UserError, match=f"'{name}' shares no vectors of items"):
         fr.train(small(name), data, rounds=1).similar_items(1)
 
 

@@ -55,6 +55,11 @@ class Method(Part):
         # The plug-in does it (`Plugin.__ror__`): methods know no plug-ins.
         return self | plugin() if isinstance(plugin, type) else NotImplemented
 
+    def item_vectors(self, model: Params) -> Tensor | None:
+        """A vector for each item [n_items, width], of the server's parameters: items are similar if theirs are. None
+        where it has none."""
+        return None
+
     @property
     def most_rounds(self) -> int | None:
         """The number of rounds after which nothing changes any more; None where there is no such end."""
@@ -174,6 +179,11 @@ class DeviceMethod(Method):
     def score(self, p: Params) -> Tensor:
         """Logits [C, B] of the items whose rows p holds."""
         raise NotImplementedError(f"{type(self).__name__}.score")
+
+    def item_vectors(self, model: Params) -> Tensor | None:
+        """By default the shared item rows side by side."""
+        rows = [model[name] for name, param in self.shared().items() if param.rows]
+        return torch.cat(rows, 1) if rows else None
 
     def features(self, p: Params) -> Tensor:
         """What the last layer of the score multiplies, [C, B, width]. By default the shared item rows side by side."""

@@ -16,7 +16,6 @@ from federec.data.interactions import Interactions, codes
 from federec.errors import UserError
 from federec.evaluation.evaluator import Score, score_all
 from federec.federation.state import State
-from federec.methods.base import DeviceMethod
 from federec.runtimes.simulation import CentralTrainer, DeviceTrainer
 
 Label = int | str
@@ -86,15 +85,13 @@ class Recommender:
         self._ask(users, take)
         return out
 
-    def item_rows(self) -> Tensor:
-        """The item tables that the devices share, side by side, [n_items, width]."""
-        names, method = ["items"], self.trainer.method
-        if isinstance(method, DeviceMethod):
-            names = [name for name, param in method.shared().items() if param.rows]
-        tables = [self.model.shared[name] for name in names if name in self.model.shared]
-        if sum(table.shape[1] for table in tables) < 2:
-            raise UserError(f"'{method.name}' shares no item table, so it does not say which items are similar")
-        return torch.cat(tables, 1).float().cpu()
+    def item_vectors(self) -> Tensor:
+        """A vector for each item, [n_items, width]."""
+        method = self.trainer.method
+        vectors = method.item_vectors(self.model.shared)
+        if vectors is None or vectors.shape[1] < 2:
+            raise UserError(f"'{method.name}' shares no vectors of items, so it does not say which items are similar")
+        return vectors.float().cpu()
 
     def _left_out(self, users: Codes, exclude: Exclude | None, known: bool) -> tuple[Codes, Codes]:
         """What is not recommended: the user's place among `users`, ascending, and the item."""
