@@ -347,3 +347,18 @@ def test_a_run_that_cannot_start_writes_nothing(tmp_path, data):
     with pytest.raises(fr.UserError, match="has 3 distinct items"):
         fr.train("pfedrec", short, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_one_stage_or_plugin_needs_no_list(data):
+    given = {"rounds": 1, "engine": "torch"}
+    run = fr.train("fedmf", data, **given, channel=[fr.Clip(norm=1.0)], plugins=[fr.SAM()])
+    for channel, plugins in ((fr.Clip(norm=1.0), fr.SAM()), ("clip:norm=1", "sam"), (fr.Clip, fr.SAM)):
+        alone = fr.train("fedmf", data, **given, channel=channel, plugins=plugins)
+        assert alone.config == run.config and alone.test == run.test
+
+
+def test_a_missing_gpu_is_told_in_words_for_python_and_the_command_line(data, monkeypatch):
+    monkeypatch.setattr("federec.runtimes.local.usable", lambda _: False)
+    with pytest.raises(UserError, match="no GPU 'cuda' is usable here; train on device cpu") as refused:
+        fr.train("fedmf", data, device="cuda")
+    assert "--" not in str(refused.value)

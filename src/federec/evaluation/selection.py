@@ -32,9 +32,7 @@ class Schedule(NamedTuple):
     """Rounds from one ranking to the next."""
 
 
-def schedule(
-    samples: float, evaluated: int, n_items: int, rounds: int, patience: int | None = None
-) -> Schedule:
+def schedule(samples: float, evaluated: int, n_items: int, rounds: int, patience: int | None = None) -> Schedule:
     """The schedule of a run with so many samples to learn from in a round. It depends on counts only, so that every
     machine and engine chooses the same round.
 

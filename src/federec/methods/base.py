@@ -15,6 +15,7 @@ from federec.cohort.cohort import Cohort, Step
 from federec.cohort.draw import Devices, History, Samples
 from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
+from federec.errors import UserError
 from federec.mathematics.spectrum import effective_rank, singular_values
 from federec.methods.forms import Form
 from federec.settings import Part
@@ -53,6 +54,8 @@ class Method(Part):
         """The method with a plug-in on it: `FedMF(dim=32) | SAM(rho_shared=0.05)`, or a class for the plug-in's default
         settings."""
         # The plug-in does it (`Plugin.__ror__`): methods know no plug-ins.
+        if not hasattr(plugin, "plugin"):
+            raise UserError(f"{plugin!r:.80} is no plug-in; put objects on a method, as in fr.FedMF() | fr.SAM()")
         return self | plugin() if isinstance(plugin, type) else NotImplemented
 
     def item_vectors(self, model: Params) -> Tensor | None:

@@ -64,8 +64,8 @@ def trainer(
 ) -> Trainer:
     """The trainer for a method. `evaluate_users`: evaluate at most this many users, drawn at random. `rounds`: the
     length of the run, if it is known; a short one does not repay compiling a kernel. `link`: what lies between devices
-    and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own. `patience`: after how
-    many rounds without a better one the run ends."""
+    and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own.
+    `patience`: after how many rounds without a better one the run ends."""
     if isinstance(method, DeviceMethod):
         link = link or Link.of(method)
     choice = _engine(method, split, participation, device, engine, rounds, link)
@@ -88,8 +88,21 @@ def make_trainer(config: RunConfig, method: Method, split: Split, device: str, g
     rules, asked = protocol(config.protocol), config.engine
     evaluated, rounds, select = config.evaluate_users, config.rounds or 1, config.select
     link = config.link(method) if isinstance(method, DeviceMethod) else None
-    wanted = (evaluated, group, rounds, link, select, config.patience)
-    return trainer(method, split, rules, config.seed, fraction, device, asked, *wanted)
+    return trainer(
+        method,
+        split,
+        rules,
+        config.seed,
+        fraction,
+        device,
+        asked,
+        evaluate_users=evaluated,
+        group=group,
+        rounds=rounds,
+        link=link,
+        select=select,
+        patience=config.patience,
+    )
 
 
 def _engine(
@@ -105,7 +118,7 @@ def _engine(
     name = "+".join((method.name, *method.plugins))
     reason = why_not(method, split.data.n_items, device, link)
     if asked == "fused" and reason is not None:
-        raise UserError(f"'{name}' cannot run on the fused engine: {reason}; leave out --engine fused")
+        raise UserError(f"'{name}' cannot run on the fused engine: {reason}; leave the engine out, or take torch")
     if asked != "auto":
         return EngineChoice(asked, f"the run asks for engine '{asked}'")
     if not isinstance(method, DeviceMethod) or reason is not None:
