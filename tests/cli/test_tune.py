@@ -19,3 +19,21 @@ def test_tune_says_how_to_train_with_what_it_found(federec, monkeypatch, ratings
     given = ("--data", ratings, "--with", "sam", "--k-core", 2)
     said = federec("tune", "fedmf", *given, "--rounds", 3, "--runs", tmp_path).out
     assert f"use it: federec train fedmf --data {ratings} --with sam --seed 0 --k-core 2 --set lr=0.1235\n" in said
+
+
+def test_tune_has_the_options_of_a_run(federec, monkeypatch, ratings, tmp_path):
+    asked = {}
+
+    def searched(config, *_):
+        asked.update(config)
+        return SimpleNamespace(best={"lr": 0.1})
+
+    monkeypatch.setattr("federec.reproduction.tune.search", searched)
+    given = ("--select", "sampled.hr@5", "--patience", 3, "--participation", 0.5, "--evaluate-users", 4)
+    given += ("--device", "cpu", "--stage", "clip:norm=2", "--stage", "dense", "--aggregator", "touched-mean")
+    said = federec("tune", "fedmf", "--data", ratings, *given, "--runs", tmp_path).out
+    assert (asked["select"], asked["patience"], asked["participation"]) == ("sampled.hr@5", 3, 0.5)
+    assert (asked["evaluate_users"], asked["aggregator"]) == (4, "touched-mean")
+    assert [stage["stage"] for stage in asked["channel"]] == ["clip", "dense"]
+    words = "--patience 3 --participation 0.5 --evaluate-users 4 --device cpu --stage clip:norm=2 --stage dense"
+    assert f"--select sampled.hr@5 {words} --aggregator touched-mean --set lr=0.1\n" in said

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from federec.runtimes.run import Run
 
 
-STAGE = Option(
-    None,
-    "--stage",
-    metavar="NAME[:KEY=VALUE,...]",
-    help="What happens to updates before they leave a device, in order: clip:norm=1, laplace:scale=0.5, "
-    "gaussian:scale=0.1, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
-)
-
-
 def train(
     method: str | None = Argument(
         None,
@@ -49,19 +40,12 @@ def train(
     with_: list[str] | None = options.WITH,
     preset: str | None = Option(None, help="Settings found for a data set; see `federec methods NAME`."),
     set_: list[str] | None = options.SET,
-    select: str | None = Option(
-        None,
-        metavar="METRIC",
-        help="The validation metric that picks the round, such as full.ndcg@10 or sampled.hr@10. [default: the "
-        "protocol's own]",
-    ),
-    patience: int | None = Option(
-        None, help="Stop after this many rounds without a better one. [default: play all rounds]"
-    ),
-    participation: float | None = Option(None, help="Fraction of the devices in a round. [default: the method's own]"),
-    evaluate_users: int | None = Option(None, help="Evaluate this many users, drawn at random. [default: all]"),
-    device: str | None = Option(None, help="cpu or cuda. [default: cpu]"),
-    stage: list[str] | None = STAGE,
+    select: str | None = options.SELECT,
+    patience: int | None = options.PATIENCE,
+    participation: float | None = options.PARTICIPATION,
+    evaluate_users: int | None = options.EVALUATE_USERS,
+    device: str | None = options.DEVICE,
+    stage: list[str] | None = options.STAGE,
     aggregator: str | None = options.AGGREGATOR,
     engine: str | None = Option(None, help="torch, or fused kernels where the method has them. [default: auto]"),
     columns: str | None = options.COLUMNS,

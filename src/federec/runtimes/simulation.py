@@ -86,7 +86,6 @@ def make_trainer(config: RunConfig, method: Method, split: Split, device: str, g
     """The trainer that a configuration asks for; `method` is the one that it describes."""
     fraction = config.participation or method.default_participation
     rules, asked = protocol(config.protocol), config.engine
-    evaluated, rounds, select = config.evaluate_users, config.rounds or 1, config.select
     link = config.link(method) if isinstance(method, DeviceMethod) else None
     return trainer(
         method,
@@ -96,11 +95,11 @@ def make_trainer(config: RunConfig, method: Method, split: Split, device: str, g
         fraction,
         device,
         asked,
-        evaluate_users=evaluated,
+        evaluate_users=config.evaluate_users,
         group=group,
-        rounds=rounds,
+        rounds=config.rounds or 1,
         link=link,
-        select=select,
+        select=config.select,
         patience=config.patience,
     )
 
