@@ -362,3 +362,13 @@ def test_a_missing_gpu_is_told_in_words_for_python_and_the_command_line(data, mo
     with pytest.raises(UserError, match="no GPU 'cuda' is usable here; train on device cpu") as refused:
         fr.train("fedmf", data, device="cuda")
     assert "--" not in str(refused.value)
+
+
+def test_the_method_that_a_run_chose_is_logged_with_the_reason(data, caplog):
+    with caplog.at_level("INFO", "federec"):
+        assert fr.train(data=data).method.name == "fedease"
+    assert "method fedease: closed form" in caplog.text
+    caplog.clear()
+    with caplog.at_level("INFO", "federec"):
+        fr.train("popularity", data)
+    assert "method" not in caplog.text

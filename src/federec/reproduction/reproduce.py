@@ -49,7 +49,9 @@ def reproduce(
     `data` and `only` choose data sets and rows, by default all. Every run is kept under `runs`; the same call continues
     where it was stopped. `jobs` runs that many at a time, each in a process of its own. Needs the extra `results`.
 
-    >>> fr.reproduce("pfedrec-table3", data="tastes", only="fedmf", seeds=1, rounds=2)  # doctest: +SKIP
+    >>> found = fr.reproduce("fedrap", data="tastes", only="popularity", seeds=1, say=lambda line: None)
+    >>> found.page.name, len(found.runs)
+    ('fedrap.md', 2)
     """
     needs("matplotlib", "results")
     from federec.reproduction.pages import write_page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ from federec.runtimes.run import Run, data_of, fingerprint, usable
 from federec.runtimes.simulation import make_trainer
 from federec.stages.registry import Channel
 from federec.stages.registry import channel as plain_channel
+
+log = logging.getLogger("federec")
 
 
 def train(
@@ -54,12 +57,13 @@ def train(
     """Train a method on data, which is whatever `load` accepts.
 
     The method is this very object, or one with default settings from a class or a reference (`pfedrec`,
-    `path/to/mine.py:Mine`, `package.module:Mine`); without one, what ranks best on such data. Plug-ins are objects,
-    classes or references. `split` says what is held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions:
-    `time:0.8,0.1,0.1`. `select` is the validation metric that picks the round, such as `full.ndcg@10`; with `patience`
-    a run ends after so many rounds without a better one. `channel` are the stages between device and server, as objects
-    or texts (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets
-    each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
+    `path/to/mine.py:Mine`, `package.module:Mine`); without one, what ranks best on such data, which the logger
+    `federec` names with the reason. Plug-ins are objects, classes or references: one, or a list. `split` says what is
+    held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`. `select` is the
+    validation metric that picks the round, such as `full.ndcg@10`; with `patience` a run ends after so many rounds
+    without a better one. `channel` is one stage between device and server, or a list of them, as objects or texts
+    (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets each round's
+    record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
 
     >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
     >>> 0 <= run.test["full"]["ndcg@10"] <= 1
@@ -68,9 +72,10 @@ def train(
     """
     refuse_unknown(train, unknown, method)
     data = load(data)
+    why = ""
     if method is None:
         chosen = default_method(data)
-        method = build(chosen.name, (), chosen.settings)
+        method, why = build(chosen.name, (), chosen.settings), chosen.why
     if not isinstance(method, Method):
         method = build(method)
     if plugins:
@@ -83,6 +88,8 @@ def train(
     folder = RunFolder(out) if out is not None else None
     _callable(on_round)
     with live(progress, on_round) as called:
+        if why:
+            log.info("method %s: %s", config.method, why)
         return run(config, data, folder, called, method=method)
 
 
