@@ -172,7 +172,7 @@ def written(parts: list[Panel], control: dict[str, float]) -> str:
 * **Honest.** A control that learns nothing scores HR@10 {control["paper"]:.3f} under `paper`, the protocol of PFedRec's
   and FedRAP's published code, and {control["clean"]:.3f} under `clean`, federec's default (built-in data, against 99
   sampled items): [protocols](docs/protocols.md).
-* **Fast.** A round of PFedRec on ML-1M takes {quick:.2f} s; client by client in plain PyTorch, as the released code does it,
+* **Fast.** A round of PFedRec on ML-1M takes {quick:.2f} s; client by client in plain PyTorch, like the released code,
   {slow:.0f} s, {slow / quick:.0f} times as long (one thread): [benchmarks](docs/benchmarks.md).
 * **Good.** On ML-1M the best federated method, `{ours}`, has NDCG@10 {high:.3f} among all items under `clean`. The best
   centralised reference, `{theirs}`, has {low:.3f}{order}: [results](docs/results/index.md).

@@ -29,6 +29,7 @@ THOROUGH = (
     "tests/cli/test_outside.py",
     "tests/cli/test_new.py",
     "tests/test_docs.py",
+    "test_the_examples_run[reproduce]",
     "tests/reproduction/test_pages.py",
     "tests/reproduction/test_summary.py",
     "tests/runtimes/flower/",

@@ -1,9 +1,12 @@
 """What users make in Python - methods, plug-ins, stages, runs - refuses what is wrong in one line."""
 
+import polars
 import pytest
 
 import federec as fr
 from federec.errors import needs
+
+FRAME = polars.DataFrame({"user": [1, 1, 1, 2, 2, 2], "item": [1, 2, 3, 1, 2, 3], "rating": [1, 2, 3, 4, 5, 5]})
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,44 @@ from federec.errors import needs
         (lambda data: fr.train("fedmf", data, participation=2), "participation=2: input should be less than or equal"),
         (lambda data: fr.train("fedmf", data, device="gpu"), "unknown device 'gpu'"),
         (lambda data: fr.train("fedmf", data, plugins=["sma"]), "unknown plug-in 'sma' - did you mean 'sam'?"),
+        (lambda data: fr.FedMF(32), "'fedmf', 32: settings are given by name, such as FedMF(batch=...)"),
+        (lambda data: fr.SAM(0.1), "plug-in 'sam', 0.1: settings are given by name, such as SAM(rho_shared=...)"),
+        (lambda data: fr.Popularity(1), "'popularity', 1: it has no settings"),
+        (lambda data: fr.FedMF() | "sam", "'sam' is no plug-in; put objects on a method, as in fr.FedMF() | fr.SAM()"),
+        (lambda data: fr.FedMF() | 3, "3 is no plug-in"),
+        (lambda data: fr.FedMF() | fr.Clip(norm=1.0), "Clip(norm=1.0) is no plug-in"),
+        (lambda data: fr.FedMF() | fr.Clip, "is no plug-in"),
+        (lambda data: fr.train("fedmf", data, plugins=3), "plugins=3: give plug-ins"),
+        (lambda data: fr.train("fedmf", data, plugins=fr.FedNCF()), "is no plug-in"),
+        (lambda data: fr.train("fedmf", data, plugins=[fr.Clip()]), "Clip(norm=1.0) is no plug-in"),
+        (lambda data: fr.train("fedmf", data, channel=[3]), "3 is no stage; give stages, such as [fr.Clip(norm=1.0)]"),
+        (lambda data: fr.train("fedmf", data, channel=3), "channel=3: give stages"),
+        (lambda data: fr.train("fedmf", data, channel=[fr.SAM]), "is no stage"),
+        (lambda data: fr.train("fedmf", data, channel=fr.SAM()), "is no stage"),
+        (lambda data: fr.train("fedmf", data, channel="clip:norm"), "stage 'clip:norm': write it as NAME"),
+        (
+            lambda data: fr.train("fedmf", data, dim=8),
+            "'dim' is a setting of the method; give it there: fr.train(fr.FedMF(dim=8), ...)",
+        ),
+        (lambda data: fr.train("fedmf", data, round=8), "fr.train has no argument 'round' - did you mean 'rounds'?"),
+        (lambda data: fr.train("fedmf", data, out=3), "3 is no path; give one as text"),
+        (lambda data: fr.train("fedmf", data, on_round=3), "on_round=3: give a function"),
+        (lambda data: fr.Run.load(3), "3 is no path"),
+        (lambda data: fr.resume(3), "3 is no path"),
+        (lambda data: fr.resume("runs/a", on_round=3), "on_round=3: give a function"),
+        (lambda data: fr.load(FRAME, columns=["a", "b"]), "columns=['a', 'b']: say which column has which role"),
+        (lambda data: fr.load(FRAME, held_out=[FRAME]), "held_out: give a mapping"),
+        (lambda data: fr.load(FRAME, min_rating="x"), "min_rating='x': give a number"),
+        (lambda data: fr.load(FRAME, min_interactions="x"), "min_interactions='x': give a whole number of at least 0"),
+        (lambda data: fr.load(FRAME, k_core=1.5), "k_core=1.5: give a whole number of at least 0"),
+        (lambda data: fr.reproduce(3), "unknown table '3'"),
+        (lambda data: fr.reproduce("fedrap", jobs=0), "jobs=0: give a whole number of at least 1"),
+        (lambda data: fr.reproduce("fedrap", seeds="x"), "seeds='x': give a whole number of at least 1"),
+        (lambda data: fr.reproduce("fedrap", seeds=0), "seeds=0: give a whole number of at least 1"),
+        (lambda data: fr.reproduce("fedrap", data=data), ": name data sets, such as ['ml-100k']"),
+        (lambda data: fr.reproduce("fedrap", data=[data]), ": name data sets"),
+        (lambda data: fr.reproduce("fedrap", only=3), "only=3: give words of the rows' names"),
+        (lambda data: fr.reproduce("fedrap", out=3), "3 is no path"),
         (lambda data: fr.train("fedmf", data, channel=["clop"]), "unknown stage 'clop' - did you mean 'clip'?"),
     ],
 )

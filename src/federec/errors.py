@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 from collections.abc import Iterable
 from importlib import import_module
@@ -30,6 +31,24 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     words = {each.lower(): each for each in sorted(known)}
     near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
     return f" - did you mean '{words[near[0]]}'?" if near else f" (known: {', '.join(words.values())})"
+
+
+def whole(value: Any, name: str, least: int = 1) -> int:
+    """A whole number that a user gave as the argument `name`."""
+    known = hasattr(value, "__index__") and not isinstance(value, bool)  # NumPy's numbers have it too
+    if not known or operator.index(value) < least:
+        raise UserError(f"{name}={value!r:.80}: give a whole number of at least {least}")
+    return operator.index(value)
+
+
+def several(given: Any, name: str, remedy: str, one: type | tuple[type, ...] = ()) -> list[Any]:
+    """What a user gave as the argument `name`, where several things can be given, or one of the types `one`. A text is
+    never taken apart."""
+    if one and isinstance(given, one):
+        return [given]
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UserError(f"{name}={given!r:.80}: {remedy}")
+    return list(given)
 
 
 def needs(module: str, extra: str) -> Any:

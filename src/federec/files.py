@@ -10,6 +10,13 @@ from pathlib import Path
 from federec.errors import UserError
 
 
+def as_path(path: object) -> Path:
+    """A path that a user gave."""
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"{path!r:.80} is no path; give one as text or as a pathlib.Path")
+    return Path(path)
+
+
 def read_bytes(path: Path) -> bytes:
     """The whole content of a file."""
     try:

@@ -21,6 +21,17 @@ class Part(Settings):
 
     if not TYPE_CHECKING:  # type checkers read the names and types of the settings from the fields
 
+        def __new__(cls, *given: Any, **values: Any) -> Any:
+            if given:
+                first = next(iter(cls.model_fields), None)
+                remedy = (
+                    f"settings are given by name, such as {cls.__name__}({first}=...)"
+                    if first
+                    else "it has no settings"
+                )
+                raise UserError(f"{cls.called()}, {given[0]!r:.80}: {remedy}")
+            return super().__new__(cls)
+
         def __init__(self, /, **values: Any) -> None:
             known = type(self).model_fields
             for key in values:

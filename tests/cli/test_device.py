@@ -184,7 +184,7 @@ def test_recommendations(federec, refused, place, ratings):
     store.close()
     said = federec("device", "recommend", "--user", "u1", "-k", 3).out
     assert len(re.findall(r"^ *\d+ +i\d+ ", said, re.MULTILINE)) == 3, said
-    assert "k=0: ask for at least one item" in refused("device", "recommend", "--user", "u1", "-k", 0)
+    assert "k=0: give a whole number of at least 1" in refused("device", "recommend", "--user", "u1", "-k", 0)
     assert re.search("learned +pfedrec, round 4 of run 'films-3', 20", federec("device", "status").out)
 
 

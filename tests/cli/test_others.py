@@ -21,7 +21,7 @@ def popular(federec, tmp_path, ratings):
 
 def test_recommend_refuses(refused, federec, tmp_path, popular, ratings):
     assert "user 'u99' is not in this data set - did you mean 'u9'?" in refused("recommend", popular, "--user", "u99")
-    assert "k=0: ask for at least one item" in refused("recommend", popular, "--user", "u1", "-k", 0)
+    assert "k=0: give a whole number of at least 1" in refused("recommend", popular, "--user", "u1", "-k", 0)
     assert "is not a run folder" in refused("recommend", tmp_path, "--user", "u1")
     (popular / "result.json").unlink()
     said = refused("recommend", popular, "--user", "u1")

@@ -28,3 +28,21 @@ def test_tune_says_how_the_data_was_read_and_which_rounds_are_too_many(federec, 
         "rounds 50: 'fedease' has done all it can after 6",
         "timeless.csv: no time column, so held-out items are drawn at random",
     ]
+
+
+def test_tune_has_the_options_of_a_run(federec, monkeypatch, ratings, tmp_path):
+    asked = {}
+
+    def searched(config, *_):
+        asked.update(config)
+        return SimpleNamespace(best={"lr": 0.1})
+
+    monkeypatch.setattr("federec.reproduction.tune.search", searched)
+    given = ("--select", "sampled.hr@5", "--patience", 3, "--participation", 0.5, "--evaluate-users", 4)
+    given += ("--device", "cpu", "--stage", "clip:norm=2", "--stage", "dense", "--aggregator", "touched-mean")
+    said = federec("tune", "fedmf", "--data", ratings, *given, "--runs", tmp_path).out
+    assert (asked["select"], asked["patience"], asked["participation"]) == ("sampled.hr@5", 3, 0.5)
+    assert (asked["evaluate_users"], asked["aggregator"]) == (4, "touched-mean")
+    assert [stage["stage"] for stage in asked["channel"]] == ["clip", "dense"]
+    words = "--patience 3 --participation 0.5 --evaluate-users 4 --device cpu --stage clip:norm=2 --stage dense"
+    assert f"--select sampled.hr@5 {words} --aggregator touched-mean --set lr=0.1\n" in said

@@ -45,7 +45,8 @@ def test_what_was_read_as_what():
     found = describe(data)
     assert (found["columns"], found["unused_columns"]) == ({"user": "who", "timestamp": "when"}, ["text"])
     assert found["share_of_tied_events"] == 2 / 6 and found["items_with_title"] == 1
-    assert found["split"] == "last item by time" and describe(made())["split"] == "random: no time column"
+    assert found["split"] == "last item by time, equal times at random"
+    assert describe(made())["split"] == "random: no time column"
     parts = made(parts=np.array([0, 0, 2, 0, 1, 0], np.int8))
     assert describe(parts)["split"] == "given by the data; rows: 4 for training, 1 for validation, 1 for test"
     assert reading(data).items() <= found.items()

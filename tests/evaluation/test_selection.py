@@ -77,3 +77,9 @@ def test_short_runs_rank_enough_users_in_every_round():
 )
 def test_schedules_of_known_sets(samples, evaluated, items, expected):
     assert schedule(samples, evaluated, items, 100) == expected
+
+
+@pytest.mark.parametrize(("patience", "expected"), [(None, 10), (1000, 10), (20, 5), (7, 1), (1, 1)])
+def test_a_run_with_patience_is_ranked_four_times_in_so_many_rounds(patience, expected):
+    users, every = schedule(240_000, 8_072, 11_830, 100, patience)
+    assert (users, every) == (LEAST, expected)  # more rounds, not more users

@@ -45,8 +45,11 @@ def test_a_plugin_by_itself_holds_only_its_settings():
 
 def test_only_plugins_go_on_methods():
     for wrong in (fr.FedMF(), fr.FedMF() | fr.SAM(), 5, "sam"):
-        with pytest.raises(TypeError, match="unsupported operand"):
+        with pytest.raises(fr.UserError, match="plug-in"):
             fr.FedMF() | wrong
+    for wrong in (fr.FedMF, "fedmf", 5):
+        with pytest.raises(fr.UserError, match="is no method; put plug-ins on an object of one"):
+            wrong | fr.SAM()
 
 
 def test_train_takes_objects(random_split):

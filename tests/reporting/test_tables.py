@@ -11,6 +11,7 @@ def result(method="pfedrec", protocol="clean", seed=0, value=0.5, data="tastes",
     metrics = {"hr@10": value, "ndcg@10": value / 2, "mrr@10": value / 4}
     kinds = dict.fromkeys(("sampled", "full", "sampled_light", "full_light"), metrics)
     settings = {"lr": 0.1, "dim": 32} | config.pop("settings", {})
+    config = {"ties": "random" if protocol == "clean" else "file"} | config
     made = {
         "method": method,
         "plugins": config.pop("plugins", []),
@@ -27,6 +28,13 @@ def result(method="pfedrec", protocol="clean", seed=0, value=0.5, data="tastes",
         "config": {"settings": settings, "participation": 1.0, "device": "cpu"} | config,
     }
     return copy.deepcopy(made)
+
+
+def test_runs_with_ties_in_another_order_have_a_row_of_their_own(rows):
+    old = result()
+    del old["config"]["ties"]  # as in results of older versions
+    _, body = rows(result(), result(seed=1), old)
+    assert len(body) == 2
 
 
 @pytest.fixture

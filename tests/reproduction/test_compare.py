@@ -57,6 +57,16 @@ def test_the_difference_is_that_of_the_means_and_its_interval_is_paired(runs, me
     assert mirrored["difference"] == pytest.approx(-other["difference"])
 
 
+def test_a_difference_over_fewer_seeds_than_the_means_says_so(runs):
+    comparison = fr.compare([*runs[:2], runs[3]])
+    baseline, other = comparison.records()
+    assert (baseline["seeds"], other["seeds"], other["common_seeds"]) == (2, 1, 1)
+    assert baseline["common_seeds"] is None
+    assert other["difference"] == pytest.approx(runs[3].test["full"]["ndcg@10"] - runs[1].test["full"]["ndcg@10"])
+    assert "] (common seeds: 1)" in repr(comparison)
+    assert fr.compare(runs).records()[1]["common_seeds"] == 2 and "common" not in repr(fr.compare(runs))
+
+
 def test_folders_runs_and_labels_give_the_same(runs, tmp_path):
     paths = [run.save(tmp_path / str(number)) for number, run in enumerate(runs)]
     expected = fr.compare(runs).records()

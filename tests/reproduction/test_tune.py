@@ -7,8 +7,8 @@ import pytest
 
 import federec as fr
 from federec.errors import UserError
+from federec.reproduction.tune import _space, tune
 from federec.reproduction.tune import search as search_settings
-from federec.reproduction.tune import tune
 from federec.runs.config import RunConfig
 
 pytest.importorskip("optuna", reason="pip install federec[results]")
@@ -80,14 +80,55 @@ def test_a_search_in_python_gives_a_method_to_train(random_split):
         ({"over": {"dim": []}}, "neither a range"),
         ({"select": "ndcg"}, "unknown metric 'ndcg'"),
         ({"trials": 0}, "trials=0"),
+        ({"trials": "x"}, "trials='x': give a whole number of at least 1"),
+        ({"over": 3}, "over=3: name settings, such as ['lr']"),
+        ({"over": [3]}, "has no setting '3' to search"),
+        ({"over": {"dim": ["a"]}}, "setting dim='a' of 'fedmf': input should be a valid integer"),
+        ({"over": {"dim": [8, -8]}}, "setting dim=-8 of 'fedmf'"),
+        ({"over": {"dim": 8}}, "neither a range"),
+        ({"over": {"epochs": (1, 1000)}}, "setting epochs=1000 of 'fedmf'"),
+        ({"dim": 8}, "'dim' is a setting of the method; give it there: fr.tune(fr.FedMF(dim=8), ...)"),
+        ({"trails": 8}, "fr.tune has no argument 'trails' - did you mean 'trials'?"),
+        ({"out": 3}, "3 is no path"),
+        ({"split": "tmie"}, "did you mean 'time'"),
+        ({"channel": 3}, "channel=3: give stages"),
         ({"rounds": 0}, "rounds=0"),
         ({"protocol": "clear"}, "did you mean 'clean'"),
     ],
 )
-def test_a_senseless_search_is_refused_in_one_line(random_split, values, words):
+def test_a_senseless_search_is_refused_in_one_line(random_split, capfd, values, words):
     with pytest.raises(UserError, match=re.escape(words)) as refused:
         tune("fedmf", random_split().data, **{"rounds": 1, "trials": 1} | values)
     assert "\n" not in str(refused.value)
+    assert capfd.readouterr() == ("", "")  # Optuna would print a traceback
+
+
+def test_a_search_trains_as_a_run_does(random_split):
+    """A trial with the method's own settings is the run with the same arguments."""
+    data = random_split(users=12, items=40, least=6, most=12).data
+    given = {"rounds": 3, "seed": 1, "split": "ratio", "participation": 0.5, "patience": 2, "evaluate_users": 5}
+    given |= {"channel": fr.Clip(norm=0.01), "aggregator": "touched-mean", "plugins": "sam"}
+    found = tune("fedmf", data, over={"dim": [16]}, trials=1, **given)
+    run = fr.train(fr.FedMF(dim=16), data, **given)
+    assert found.value == run.valid["full"]["ndcg@10"]
+    assert found.method == run.method
+
+
+def test_fractions_are_searched_up_to_1():
+    ends = _space(fr.FedRAP(), ["step_decay", "lr"])
+    assert ends["step_decay"].high == 1.0 and ends["lr"].high == fr.FedRAP().lr * 30
+
+
+def test_a_search_shows_how_it_goes(random_split, capsys):
+    data = random_split(users=8, items=30, least=4, most=9).data
+    given = {"over": {"dim": [2, 4, 8]}, "trials": 3, "rounds": 1}
+    found = tune("fedmf", data, **given, progress=True)
+    said = capsys.readouterr().err
+    assert "trial 1/3  round 1/1" in said and "trial 2: valid full ndcg@10" in said
+    tune("fedmf", data, **given)
+    assert capsys.readouterr().err == ""  # neither a notebook nor a terminal
+    first, *others = re.findall(r"<tr><td>\d</td><td>([\d.]+)</td>", found._repr_html_())
+    assert len(others) == 2 and first == f"{found.value:.4g}"
 
 
 def test_without_optuna_the_remedy_is_named(random_split, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 import federec as fr
 from federec.checks.runs import outcome, resumed
 from federec.errors import UserError
+from federec.evaluation.selection import Selection
 from federec.plugins.registry import build
 from federec.runs import folder as folders
 from federec.runs.best import Best
@@ -137,6 +138,35 @@ def test_a_patient_run_ends_early_and_where_a_resumed_one_does(tmp_path, data):
     assert len(fr.resume(tmp_path / "part", data).history) == len(run.history)
     (tmp_path / "whole" / "result.json").unlink()  # stopped after the last round, before the result
     assert len(fr.resume(tmp_path / "whole", data).history) == len(run.history)
+
+
+@pytest.mark.parametrize("patience", [2, 9, 15])
+def test_patience_counts_rounds_that_were_ranked(tmp_path, random_split, monkeypatch, patience):
+    """A run that is not ranked in every round ends in one that was, and so does a resumed one."""
+    data = random_split(users=12, items=400).data
+    monkeypatch.setattr("federec.runtimes.simulation.Selection", Sparse)
+    method, given = fr.FedMF(dim=4, lr=1e-9), {"rounds": 200, "engine": "torch", "patience": patience}
+    run = fr.train(method, data, **given, out=tmp_path / "whole")
+    ranked = [line["round"] for line in run.history if "valid_full" in line]
+    assert run.result["best_round"] == 1 and len(run.history) == ranked[-1] < 200
+    assert len(ranked) < len(run.history) or patience == 2
+    waited = [round_ for round_ in ranked if 1 < round_ <= 1 + patience]
+    assert len(waited) >= min(4, patience) and ranked[-2] < 1 + patience <= ranked[-1]
+
+    def stop(line, rounds):
+        if line["round"] == len(run.history) - 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fr.train(method, data, **given, out=tmp_path / "part", on_round=stop)
+    assert len(fr.resume(tmp_path / "part", data).history) == len(run.history)
+
+
+class Sparse(Selection):
+    """As of a run in which ranking takes long."""
+
+    def __init__(self, evaluator, seed, samples, *others):
+        super().__init__(evaluator, seed, 0.0, *others)
 
 
 def test_a_run_of_an_older_version_goes_on_choosing_as_it_began(tmp_path, data):
@@ -317,3 +347,28 @@ def test_a_run_that_cannot_start_writes_nothing(tmp_path, data):
     with pytest.raises(fr.UserError, match="has 3 distinct items"):
         fr.train("pfedrec", short, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_one_stage_or_plugin_needs_no_list(data):
+    given = {"rounds": 1, "engine": "torch"}
+    run = fr.train("fedmf", data, **given, channel=[fr.Clip(norm=1.0)], plugins=[fr.SAM()])
+    for channel, plugins in ((fr.Clip(norm=1.0), fr.SAM()), ("clip:norm=1", "sam"), (fr.Clip, fr.SAM)):
+        alone = fr.train("fedmf", data, **given, channel=channel, plugins=plugins)
+        assert alone.config == run.config and alone.test == run.test
+
+
+def test_a_missing_gpu_is_told_in_words_for_python_and_the_command_line(data, monkeypatch):
+    monkeypatch.setattr("federec.runtimes.local.usable", lambda _: False)
+    with pytest.raises(UserError, match="no GPU 'cuda' is usable here; train on device cpu") as refused:
+        fr.train("fedmf", data, device="cuda")
+    assert "--" not in str(refused.value)
+
+
+def test_the_method_that_a_run_chose_is_logged_with_the_reason(data, caplog):
+    with caplog.at_level("INFO", "federec"):
+        assert fr.train(data=data).method.name == "fedease"
+    assert "method fedease: closed form" in caplog.text
+    caplog.clear()
+    with caplog.at_level("INFO", "federec"):
+        fr.train("popularity", data)
+    assert "method" not in caplog.text

@@ -80,9 +80,20 @@ def test_similar_items_have_the_largest_cosine(data, run):
     assert fr.train("mf", data, rounds=1).similar_items("5", k=2)
 
 
-@pytest.mark.parametrize("name", ["popularity", "ease", "metamf", "fedease"])
-def test_methods_without_an_item_table_say_so(data, small, name):
-    with pytest.raises(fr.UserError, match=f"'{name}' shares no item table"):
+@pytest.mark.parametrize("name", ["ease", "fedease"])
+def test_similar_items_speak_for_the_same_others(data, small, name):
+    run = fr.train(small(name), data, rounds=1)
+    weights = run.point.best_state.shared["weights"].numpy()
+    found = run.similar_items(5, k=3)
+    length = np.maximum(np.linalg.norm(weights, axis=1), 1e-12)  # nobody may have trained on an item
+    cosine = weights @ weights[5] / length / length[5]
+    assert [item.item for item in found] == [item for item in np.argsort(-cosine) if item != 5][:3]
+    assert [item.score for item in found] == pytest.approx(cosine[[item.item for item in found]], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["popularity", "metamf"])
+def test_methods_without_vectors_of_items_say_so(data, small, name):
+    with pytest.raises(fr.UserError, match=f"'{name}' shares no vectors of items"):
         fr.train(small(name), data, rounds=1).similar_items(1)
 
 
@@ -96,8 +107,21 @@ def test_methods_without_an_item_table_say_so(data, small, name):
         (lambda run: run.recommend(users=[1, "Ada"]), "user 'Ada' is not in this data set; its users are like 0, 1, 2"),
         (lambda run: run.recommend(1, exclude=["x"]), "item 'x' is not in this data set"),
         (lambda run: run.recommend(1, exclude={99: [1]}), "user '99' is not in this data set"),
-        (lambda run: run.recommend(users=[1], k=0), "k=0: ask for at least one item"),
-        (lambda run: run.similar_items(1, k=0), "k=0: ask for at least one item"),
+        (lambda run: run.recommend(users=[1], k=0), "k=0: give a whole number of at least 1"),
+        (lambda run: run.similar_items(1, k=0), "k=0: give a whole number of at least 1"),
+        (lambda run: run.recommend(1, k="3"), "k='3': give a whole number of at least 1"),
+        (lambda run: run.recommend(1, k=1.5), "k=1.5: give a whole number"),
+        (lambda run: run.recommend(1, k=True), "k=True: give a whole number"),
+        (lambda run: run.similar_items(1, k="a"), "k='a': give a whole number"),
+        (lambda run: run.recommend(users=3), "users=3: give a list of users, or 'all'"),
+        (lambda run: run.recommend(users=None, user=None), "name one user"),
+        (lambda run: run.recommend(1, exclude=11), "exclude=11: give a list of items"),
+        (lambda run: run.recommend(1, exclude="11"), "exclude='11': give a list of items"),
+        (lambda run: run.recommend(1, exclude={1: 11}), "exclude[1]=11: give a list of items"),
+        (lambda run: run.recommend(1, exclude={1: "11"}), "exclude[1]='11': give a list of items"),
+        (lambda run: run.score([1], 3), "items=3: give a list of items"),
+        (lambda run: run.score([1], "11"), "items='11': give a list of items"),
+        (lambda run: run.score(1.5), "users=1.5: give a list of users"),
         (lambda run: run.similar_items(300), "item '300' is not in this data set"),
         (lambda run: run.score([1], items=["a"]), "item 'a' is not in this data set"),
     ],

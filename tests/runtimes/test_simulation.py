@@ -144,7 +144,7 @@ def test_a_sample_of_users_is_ranked_as_among_all(small, split, name, engine, pa
 
 @pytest.mark.parametrize("name", ["metamf", "popularity"])
 def test_a_method_without_a_kernel_refuses_the_fused_engine(small, split, name):
-    with pytest.raises(UserError, match=r"cannot run on the fused engine: .*; leave out --engine fused"):
+    with pytest.raises(UserError, match=r"cannot run on the fused engine: .*; leave the engine out"):
         trainer(small(name), split, protocol("clean"), 1, engine="fused")
 
 

@@ -136,7 +136,7 @@ def test_a_secure_sum_rounds_to_its_steps_and_cuts_off(update, random):
         ("dense:all=1", "stage 'dense' has no setting 'all'; it has none"),
         ("clip:norm=-1", "setting norm=-1 of stage 'clip'"),
         ("quantise:bits=9", "setting bits=9 of stage 'quantise'"),
-        ("clip:norm", "write a stage as NAME or NAME:KEY=VALUE"),
+        ("clip:norm", "write it as NAME or NAME:KEY=VALUE"),
     ],
 )
 def test_a_stage_that_cannot_be_made_is_told_in_one_line(text, said):

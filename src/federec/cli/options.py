@@ -7,7 +7,7 @@ from typing import Any
 
 from typer import Option
 
-from federec.cli.names import METHODS, PLUGINS, SETS, STAGES, one_of
+from federec.cli.names import METHODS, METRICS, PLUGINS, SETS, STAGES, one_of
 
 METHOD_NAMES, PLUGIN_NAMES, SET_NAMES, STAGE_NAMES = (one_of(*names) for names in (METHODS, PLUGINS, SETS, STAGES))
 WITH = Option(
@@ -17,6 +17,25 @@ WITH = Option(
     help="Put a plug-in on the method: a name or path/to/mine.py:Mine; may be repeated.",
 )
 SET = Option(None, "--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated.")
+SELECT = Option(
+    None,
+    metavar="METRIC",
+    autocompletion=one_of(*METRICS),
+    help="The validation metric that picks the round, such as full.ndcg@10 or sampled.hr@10. [default: the "
+    "protocol's own]",
+)
+PATIENCE = Option(None, help="Stop after this many rounds without a better one. [default: play all rounds]")
+PARTICIPATION = Option(None, help="Fraction of the devices in a round. [default: the method's own]")
+EVALUATE_USERS = Option(None, help="Evaluate this many users, drawn at random. [default: all]")
+DEVICE = Option(None, autocompletion=one_of("cpu", "cuda"), help="cpu or cuda. [default: cpu]")
+STAGE = Option(
+    None,
+    "--stage",
+    autocompletion=STAGE_NAMES,
+    metavar="NAME[:KEY=VALUE,...]",
+    help="What happens to updates before they leave a device, in order: clip:norm=1, laplace:scale=0.5, "
+    "gaussian:scale=0.1, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
+)
 AGGREGATOR = Option(
     None,
     autocompletion=one_of("mean", "sum", "touched-mean"),

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from federec.cli import options
-from federec.cli.names import METRICS, PRESETS, one_of
+from federec.cli.names import PRESETS, one_of
 from federec.cli.output import JSON, show
 from federec.errors import UserError
 
@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from federec.runs.group import Group
     from federec.runs.loop import OnRound
     from federec.runtimes.run import Run
-
-
-STAGE = Option(
-    None,
-    "--stage",
-    autocompletion=options.STAGE_NAMES,
-    metavar="NAME[:KEY=VALUE,...]",
-    help="What happens to updates before they leave a device, in order: clip:norm=1, laplace:scale=0.5, "
-    "gaussian:scale=0.1, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
-)
 
 
 def train(
@@ -53,23 +43,15 @@ def train(
         None, autocompletion=one_of(*PRESETS), help="Settings found for a data set; see `federec methods NAME`."
     ),
     set_: list[str] | None = options.SET,
-    select: str | None = Option(
-        None,
-        metavar="METRIC",
-        autocompletion=one_of(*METRICS),
-        help="The validation metric that picks the round, such as full.ndcg@10 or sampled.hr@10. [default: the "
-        "protocol's own]",
-    ),
-    patience: int | None = Option(
-        None, help="Stop after this many rounds without a better one. [default: play all rounds]"
-    ),
-    participation: float | None = Option(None, help="Fraction of the devices in a round. [default: the method's own]"),
+    select: str | None = options.SELECT,
+    patience: int | None = options.PATIENCE,
+    participation: float | None = options.PARTICIPATION,
     fresh_steps: int | None = Option(
         None, min=0, help="Rank test items once more after so many local rounds on the fresh history. [default: 0]"
     ),
-    evaluate_users: int | None = Option(None, help="Evaluate this many users, drawn at random. [default: all]"),
-    device: str | None = Option(None, autocompletion=one_of("cpu", "cuda"), help="cpu or cuda. [default: cpu]"),
-    stage: list[str] | None = STAGE,
+    evaluate_users: int | None = options.EVALUATE_USERS,
+    device: str | None = options.DEVICE,
+    stage: list[str] | None = options.STAGE,
     aggregator: str | None = options.AGGREGATOR,
     engine: str | None = Option(
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ def tune(
     protocol: str | None = options.PROTOCOL,
     rounds: int | None = Option(None, help="Rounds of each trial. [default: the method's own]"),
     seed: int = Option(0, help="Seed of the trials and of the search."),
+    select: str | None = options.SELECT,
+    patience: int | None = options.PATIENCE,
+    participation: float | None = options.PARTICIPATION,
+    evaluate_users: int | None = options.EVALUATE_USERS,
+    device: str | None = options.DEVICE,
+    stage: list[str] | None = options.STAGE,
+    aggregator: str | None = options.AGGREGATOR,
     columns: str | None = options.COLUMNS,
     min_interactions: int | None = options.MIN_INTERACTIONS,
     k_core: int | None = options.K_CORE,
@@ -50,21 +58,34 @@ def tune(
     from federec.data.describe import remarks
     from federec.reproduction.tune import search
     from federec.runs.config import RunConfig, fewer_rounds
+    from federec.stages.registry import parse
 
     reading = (columns, min_interactions, k_core, min_rating, repeats, titles, valid_file, test_file)
-    given: dict[str, Any] = {"protocol": protocol, "rounds": rounds, "split": split, "ties": ties}
+    given: dict[str, Any] = {
+        "protocol": protocol,
+        "rounds": rounds,
+        "split": split,
+        "ties": ties,
+        "select": select,
+        "patience": patience,
+        "participation": participation,
+        "evaluate_users": evaluate_users,
+        "device": device,
+        "channel": tuple(parse(stage)) if stage else None,
+        "aggregator": aggregator,
+    }
     given = {key: value for key, value in given.items() if value is not None}
     given |= {"method": method, "plugins": tuple(with_ or ()), "seed": seed, **options.data_values(data, *reading)}
     config = RunConfig.checked(**given)
 
     def say(line: str) -> None:
-        typer.echo(line, err=True)
+        typer.echo(f"\r\033[K{line}" if sys.stderr.isatty() else line, err=True)  # in place of the live line
 
-    interactions = config.load()
+    interactions, out = config.load(), runs / f"{name_of(config)}.db"
     for sentence in (*fewer_rounds(config, rounds), *remarks(interactions)):
         say(sentence)
     try:
-        best = search(config, interactions, over or [], trials, runs / f"{name_of(config)}.db", say).best
+        best = search(config, interactions, over or [], trials, out, say, None, None).best
     except KeyboardInterrupt:
         typer.echo("\nstopped; the finished trials are kept, the same command goes on with them", err=True)
         raise typer.Exit(130) from None

@@ -10,8 +10,11 @@ from federec.data.interactions import Interactions
 
 
 def html(data: Interactions) -> str:
-    """A table of what `federec data describe` says."""
+    """A table of what `federec data describe` says, without what says nothing: counts of 0, and columns whose names are
+    their roles."""
     known = {key: value for key, value in describe(data).items() if key not in ("name", "sha256")}
+    known["columns"] = {role: column for role, column in data.columns.items() if role != column}
+    known = {key: value for key, value in known.items() if value is None or value}
     cells = {key.replace("_", " "): plain(value) for key, value in known.items()}
     left = "style='text-align:left'"
     rows = "".join(

@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from federec.data.mapped import read_folder
 from federec.data.prepare import ALL, Filters, Rows, prepare
 from federec.data.read import Source, read_file, read_source, with_held_out
 from federec.data.titles import Titles, with_titles
-from federec.errors import UserError, did_you_mean
+from federec.errors import UserError, did_you_mean, whole
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,15 @@ def load(
     """
     if repeats not in REPEATS:
         raise UserError(f"repeats: cannot be '{repeats}'{did_you_mean(str(repeats), REPEATS)}")
+    if columns is not None and not isinstance(columns, Mapping):
+        raise UserError(f"columns={columns!r:.80}: say which column has which role, such as {{'user': 'uid'}}")
+    if held_out is not None and not isinstance(held_out, Mapping):
+        raise UserError("held_out: give a mapping, such as {'valid': 'valid.csv', 'test': 'test.csv'}")
+    if min_rating is not None and not isinstance(min_rating, Real):
+        raise UserError(f"min_rating={min_rating!r:.80}: give a number")
+    for key, least in (("min_interactions", min_interactions), ("k_core", k_core)):
+        if least is not None:
+            whole(least, key, 0)
     columns = {str(role): str(column) for role, column in (columns or {}).items()}
     filters = Filters(min_rating, min_interactions or 0, k_core or 0, repeats == "keep")
     origin: dict[str, Any] = {"columns": columns, "min_interactions": min_interactions, "k_core": k_core}

@@ -32,18 +32,20 @@ class Schedule(NamedTuple):
     """Rounds from one ranking to the next."""
 
 
-def schedule(samples: float, evaluated: int, n_items: int, rounds: int) -> Schedule:
+def schedule(samples: float, evaluated: int, n_items: int, rounds: int, patience: int | None = None) -> Schedule:
     """The schedule of a run with so many samples to learn from in a round. It depends on counts only, so that every
     machine and engine chooses the same round.
 
     To learn from a sample takes as long as to score some items, and each evaluated user scores 200 of them in a round
-    anyway. The factors are the smallest that were measured over methods and engines (`benchmarks/selection.py`).
+    anyway. The factors are the smallest that were measured over methods and engines (`benchmarks/selection.py`). A run
+    with `patience` is ranked at least four times in so many rounds: only a ranked round can be a better one.
     """
     affordable = (0.2 * samples + 0.07 * 200 * evaluated) / n_items
     if affordable >= evaluated:
         return Schedule(evaluated, 1)
     longest = max(1, rounds // _RANKED)
-    every = min(math.ceil(min(evaluated, ENOUGH) / max(affordable, 1.0)), longest)
+    most = longest if patience is None else max(1, min(longest, patience // 4))
+    every = min(math.ceil(min(evaluated, ENOUGH) / max(affordable, 1.0)), most)
     # Where every round counts, as in runs that try a few settings, ranking enough users is worth its time.
     least = LEAST if longest > 1 else ENOUGH
     return Schedule(min(evaluated, max(least, int(affordable * every))), every)
@@ -52,16 +54,21 @@ def schedule(samples: float, evaluated: int, n_items: int, rounds: int) -> Sched
 class Selection:
     """The rankings against all items that pick a run's round."""
 
-    def __init__(self, evaluator: Evaluator, seed: int, samples: float, rounds: int, width: int = 1) -> None:
+    def __init__(
+        self, evaluator: Evaluator, seed: int, samples: float, rounds: int, width: int = 1, patience: int | None = None
+    ) -> None:
         """Of a run with so many samples to learn from in a round; with 0 `rounds` nothing is ranked. Scoring holds
-        `width` values for each (user, item) pair."""
+        `width` values for each (user, item) pair. With `patience` the run ends after so many rounds without a better
+        one."""
         self.evaluator, self.seed, self.samples, self.rounds, self.width = evaluator, seed, samples, rounds, width
+        self.patience = patience
 
     @cached_property
     def schedule(self) -> Schedule:
         """Who is ranked, and when."""
         evaluator = self.evaluator
-        return schedule(self.samples, len(evaluator.users), evaluator.split.data.n_items, self.rounds)
+        n_items = evaluator.split.data.n_items
+        return schedule(self.samples, len(evaluator.users), n_items, self.rounds, self.patience)
 
     @cached_property
     def sample(self) -> Sample:

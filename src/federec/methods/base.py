@@ -15,6 +15,7 @@ from federec.cohort.cohort import Cohort, Step
 from federec.cohort.draw import Devices, History, Samples
 from federec.cohort.layers import Param, Params
 from federec.cohort.rows import Rows
+from federec.errors import UserError
 from federec.mathematics.spectrum import effective_rank, singular_values
 from federec.methods.forms import Form
 from federec.settings import Part
@@ -55,7 +56,14 @@ class Method(Part):
         """The method with a plug-in on it: `FedMF(dim=32) | SAM(rho_shared=0.05)`, or a class for the plug-in's default
         settings."""
         # The plug-in does it (`Plugin.__ror__`): methods know no plug-ins.
+        if not hasattr(plugin, "plugin"):
+            raise UserError(f"{plugin!r:.80} is no plug-in; put objects on a method, as in fr.FedMF() | fr.SAM()")
         return self | plugin() if isinstance(plugin, type) else NotImplemented
+
+    def item_vectors(self, model: Params) -> Tensor | None:
+        """A vector for each item [n_items, width], of the server's parameters: items are similar if theirs are. None
+        where it has none."""
+        return None
 
     @property
     def most_rounds(self) -> int | None:
@@ -176,6 +184,11 @@ class DeviceMethod(Method):
     def score(self, p: Params) -> Tensor:
         """Logits [C, B] of the items whose rows p holds."""
         raise NotImplementedError(f"{type(self).__name__}.score")
+
+    def item_vectors(self, model: Params) -> Tensor | None:
+        """By default the shared item rows side by side."""
+        rows = [model[name] for name, param in self.shared().items() if param.rows]
+        return torch.cat(rows, 1) if rows else None
 
     def features(self, p: Params) -> Tensor:
         """What the last layer of the score multiplies, [C, B, width]. By default the shared item rows side by side."""

@@ -39,6 +39,10 @@ class CentralMethod(Method):
         """The model of this round for a method that draws samples: `devices` says what the protocol lets it draw."""
         return self.refine(model, split, round_)
 
+    def item_vectors(self, model: Params) -> Tensor | None:
+        """By default the table `items`, where the model has one."""
+        return model.get("items")
+
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
         """Scores [C, n_items] of all items."""
         raise NotImplementedError(f"{type(self).__name__}.scores")

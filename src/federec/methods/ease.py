@@ -45,6 +45,9 @@ class EASE(CentralMethod):
             gram += x.T @ x
         return {"weights": item_weights(gram, self.l2[round_ - 1])}
 
+    def item_vectors(self, model: Params) -> Tensor:
+        return model["weights"]
+
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
         return history_matrix(split, users) @ model["weights"]
 

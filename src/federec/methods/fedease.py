@@ -145,5 +145,8 @@ class FedEASE(DeviceMethod):
         x = weight.new_zeros(len(weight), len(shared["weights"])).scatter_add_(1, history.items, weight)
         return {"scores": (x @ shared["weights"]).gather(1, items)}
 
+    def item_vectors(self, model: Params) -> Tensor:
+        return model["weights"]
+
     def score(self, p: Params) -> Tensor:
         return p["scores"]

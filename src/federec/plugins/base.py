@@ -48,8 +48,10 @@ class Plugin(_Below):
 
     def __ror__(self, method: object) -> Method:
         """The method with this plug-in on it."""
-        if not isinstance(method, Method) or _PLUGGED in vars(type(self)):
-            return NotImplemented
+        if not isinstance(method, Method):
+            raise UserError(f"{method!r:.80} is no method; put plug-ins on an object of one: fr.FedMF() | fr.SAM()")
+        if _PLUGGED in vars(type(self)):
+            raise UserError(f"{self!r:.80} is a method, not a plug-in; put plug-ins on it one by one, from the left")
         return plug(type(method), type(self))(**dict(method), **dict(self))
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from federec.errors import several
 from federec.methods.base import Method
 from federec.methods.references import Kind
 from federec.methods.registry import METHOD, METHODS, method_class
@@ -15,7 +16,11 @@ from federec.plugins.ldp import LDP
 from federec.plugins.plgc import PLGC
 from federec.plugins.recency import Recency
 from federec.plugins.sam import SAM
-from federec.settings import Settings
+from federec.settings import Part, Settings
+
+Given = str | type[Plugin] | Plugin
+"""A plug-in as users give it: its name or another reference, its class, or an object."""
+Plugins = Given | Iterable[Given]
 
 PLUGINS: dict[str, type[Plugin]] = {p.plugin: p for p in (DualPer, SAM, PLGC, LDP, Recency)}
 
@@ -50,10 +55,10 @@ def build(
     return class_(**{str(key): value for key, value in (settings or {}).items()})
 
 
-def with_plugins(method: Method, plugins: Iterable[str | type[Plugin] | Plugin]) -> Method:
-    """The method, with its settings, under further plug-ins: with their own settings, or with defaults."""
-    for plugin in plugins:
-        if isinstance(plugin, Plugin):
+def with_plugins(method: Method, plugins: Plugins) -> Method:
+    """The method, with its settings, under one or several plug-ins: with their own settings, or with defaults."""
+    for plugin in several(plugins, "plugins", "give plug-ins, such as [fr.SAM()] or ['sam']", (str, type, Part)):
+        if isinstance(plugin, Part):
             method = method | plugin
         else:
             method = plug(type(method), plugin_class(plugin))(**dict(method))

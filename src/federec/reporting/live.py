@@ -19,10 +19,12 @@ _PAUSE = 0.1
 
 
 @contextmanager
-def live(wanted: bool | None, on_round: OnRound | None = None) -> Iterator[OnRound]:
+def live(
+    wanted: bool | None, on_round: OnRound | None = None, before: Callable[[], str] = lambda: ""
+) -> Iterator[OnRound]:
     """Gives the function to call after every round, which also calls `on_round`. The line is shown in notebooks and on
     terminals; elsewhere only if it is `wanted`, and never if False. What federec logs in between, such as that kernels
-    are compiled, is shown in it, too."""
+    are compiled, is shown in it, too. `before` gives what the line begins with."""
     show = None if wanted is False else _notebook() or _terminal(wanted is True)
     latest = 0.0
 
@@ -32,7 +34,7 @@ def live(wanted: bool | None, on_round: OnRound | None = None) -> Iterator[OnRou
             on_round(line, rounds)
         due = line["round"] in (1, rounds) or time.monotonic() - latest > _PAUSE
         if show is not None and due:
-            show(f"round {line['round']}/{rounds}  {describe(line)}")
+            show(f"{before()}round {line['round']}/{rounds}  {describe(line)}")
             latest = time.monotonic()
 
     if show is None:

@@ -77,12 +77,15 @@ class Row:
         """The mean over users and seeds with its 95 % interval."""
         return bootstrap([_known(gains) for gains in self.gains(metric).values()])
 
+    def common(self, other: Row) -> list[int]:
+        """The seeds of which the users' ranks are known in both rows."""
+        return sorted(self.ranks.keys() & other.ranks.keys())
+
     def against(self, other: Row, metric: str) -> Difference | str:
         """By how much it is better than another row, over the seeds that both have; or why that cannot be said."""
         if not self.ranks or not other.ranks:
             return "not paired: only sums over users are known"
-        mine, others = self.gains(metric), other.gains(metric)
-        both = sorted(mine.keys() & others.keys())
+        mine, others, both = self.gains(metric), other.gains(metric), self.common(other)
         if not both:
             return "not paired: no seed in common"
         if not all(_same_users(self.ranks[seed], other.ranks[seed]) for seed in both):
@@ -119,8 +122,10 @@ class Comparison:
     protocol."""
 
     def records(self) -> list[dict[str, Any]]:
-        """One record a row: label, data, split, protocol, seeds, the mean and standard deviation over seeds of every
-        metric, and the difference to the baseline with its 95 % interval and what it says.
+        """One record a row: label, data, split, protocol, number of seeds, the mean and standard deviation over these
+        seeds of every metric, and the difference to the baseline with its 95 % interval and what it says. The
+        difference is over the seeds that both rows have, `common_seeds`: where these are fewer, it is not the
+        difference of the means.
 
         >>> fr.compare([run]).records()[0]["verdict"]
         'baseline'
@@ -140,7 +145,9 @@ class Comparison:
             found[f"{metric} std"] = stdev(values) if len(values) > 1 else None
         difference, verdict = self._against_baseline(row)
         mean, low, high = difference or (None, None, None)
-        return found | {"difference": mean, "low": low, "high": high, "verdict": verdict}
+        other = self._baseline_of(row)
+        common = len(row.common(other)) if difference and other else None
+        return found | {"common_seeds": common, "difference": mean, "low": low, "high": high, "verdict": verdict}
 
     def _against_baseline(self, row: Row) -> tuple[Difference | None, str]:
         """The difference to the baseline, where there is one, and the verdict in words."""
@@ -232,14 +239,17 @@ class Comparison:
         """What is shown to people: heads and cells."""
         heads = ["method", "data", "protocol", "seeds", *(metric.replace(".", " ") for metric in METRICS)]
         heads += [f"difference in {self.metric}", "verdict"]
-        rows = []
-        for record in self.records():
+        shown = []
+        for row, record in zip(self.rows, self.records(), strict=True):
             cells = [record["method"], f"{record['data']}, {record['split']}", record["protocol"], str(record["seeds"])]
             cells += [_spread(record[metric], record[f"{metric} std"]) for metric in METRICS]
             known = record["difference"] is not None
             between = "{difference:+.4f} [{low:+.4f}, {high:+.4f}]".format_map(record) if known else ""
-            rows.append([*cells, between, record["verdict"]])
-        return heads, rows
+            other = self._baseline_of(row)
+            if known and other and record["common_seeds"] < max(len(row.results), len(other.results)):
+                between += f" (common seeds: {record['common_seeds']})"
+            shown.append([*cells, between, record["verdict"]])
+        return heads, shown
 
     def __repr__(self) -> str:
         heads, rows = self._cells()
@@ -253,7 +263,8 @@ class Comparison:
         head = "".join(f"<th style='text-align:left'>{escape(text)}</th>" for text in heads)
         body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
         note = (
-            "Test, mean ± standard deviation over seeds; differences with paired 95 % intervals over users and seeds."
+            "Test, mean ± standard deviation over seeds; differences with paired 95 % intervals over users and the "
+            "seeds that both rows have."
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>"
 

@@ -168,5 +168,5 @@ GRIDS = {
 def grid(name: str) -> Grid:
     """The grid of that name."""
     if name not in GRIDS:
-        raise UserError(f"unknown table '{name}'{did_you_mean(name, (*GRIDS, 'summary'))}")
+        raise UserError(f"unknown table '{name}'{did_you_mean(str(name), (*GRIDS, 'summary'))}")
     return GRIDS[name]

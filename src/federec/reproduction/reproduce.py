@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from federec.errors import UserError, needs
+from federec.errors import UserError, needs, several, whole
 from federec.evaluation.protocols import PROTOCOLS
+from federec.files import as_path
 from federec.reproduction.cells import Cell, estimate, run_cells, unfinished
 from federec.reproduction.grids import Grid, grid
 
@@ -48,16 +49,19 @@ def reproduce(
     `data` and `only` choose data sets and rows, by default all. Every run is kept under `runs`; the same call continues
     where it was stopped. `jobs` runs that many at a time, each in a process of its own. Needs the extra `results`.
 
-    >>> fr.reproduce("pfedrec-table3", data="tastes", only="fedmf", seeds=1, rounds=2)  # doctest: +SKIP
+    >>> found = fr.reproduce("fedrap", data="tastes", only="popularity", seeds=1, say=lambda line: None)
+    >>> found.page.name, len(found.runs)
+    ('fedrap.md', 2)
     """
     needs("matplotlib", "results")
     from federec.reproduction.pages import write_page
     from federec.reproduction.summary import write_summary
 
-    runs, out = Path(runs), Path(out)
+    runs, out, seeds, jobs = as_path(runs), as_path(out), whole(seeds, "seeds"), whole(jobs, "jobs")
     if table == "summary":
         return Reproduced(write_summary(seeds, runs, out), [], [])
-    data, only = ([given] if isinstance(given, str) else list(given) for given in (data, only))
+    data = _texts(data, "data", "name data sets, such as ['ml-100k']")
+    only = _texts(only, "only", "give words of the rows' names, such as ['fedmf']")
     chosen = grid(table)
     cells = cells_of(chosen, data, seeds, rounds, only)
     failures: list[tuple[Cell, str]] = []
@@ -71,6 +75,14 @@ def reproduce(
     page = write_page(chosen, cells, runs, out, command)
     failed = [f"{cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {words}" for cell, words in failures]
     return Reproduced(page, [cell.folder(runs).path for cell in cells if cell.finished(runs)], failed)
+
+
+def _texts(given: str | Sequence[str], name: str, remedy: str) -> list[str]:
+    texts = several(given, name, remedy, str)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"{name}={text!r:.80}: {remedy}")
+    return texts
 
 
 def cells_of(chosen: Grid, data: Sequence[str], seeds: int, rounds: int | None, only: Sequence[str]) -> list[Cell]:

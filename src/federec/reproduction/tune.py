@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 from federec.data.describe import remarks
 from federec.data.interactions import Interactions
-from federec.data.sets import load
-from federec.errors import UserError, did_you_mean, needs
+from federec.data.sets import Loadable, load
+from federec.errors import UserError, did_you_mean, needs, several, whole
 from federec.evaluation.metrics import metric_of
 from federec.evaluation.protocols import protocol
-from federec.files import make_folder
+from federec.files import as_path, make_folder
 from federec.methods.base import Method
-from federec.plugins.base import Plugin
-from federec.plugins.registry import build, with_plugins
+from federec.plugins.registry import Plugins, build, with_plugins
 from federec.reporting.frames import Frame, frame
+from federec.reporting.live import live
 from federec.runs.config import RunConfig, fewer_rounds
-from federec.runtimes.local import run
+from federec.runtimes.local import refuse_unknown, run
+from federec.stages.registry import Channel
+from federec.stages.registry import channel as plain_channel
 
 SPAN = 30.0
 """A setting is searched from its default divided by this to its default times this, on a log scale."""
+
+Say = Callable[[str], None]
 
 Over = Sequence[str] | Mapping[str, Sequence[Any]]
 """Names of settings to search; or with a range `(low, high)` or a list of choices for each."""
@@ -62,38 +68,61 @@ class Tuned:
         """
         return frame({key: [trial[key] for trial in self.tried] for key in self.tried[0]})
 
+    def _repr_html_(self) -> str:
+        value = f"valid {self.metric}"
+        ordered = sorted(self.tried, key=lambda trial: trial[value], reverse=True)
+        head = "".join(f"<th>{escape(key)}</th>" for key in self.tried[0])
+        rows = ("".join(f"<td>{escape(_shown(cell))}</td>" for cell in trial.values()) for trial in ordered)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        caption = f"{self.method.name}: {len(ordered)} trials, the best on validation first"
+        return f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
 
 def tune(
     method: Method | type[Method] | str,
-    data: Any,
+    data: Loadable,
     *,
     over: Over = (),
     trials: int = 20,
     rounds: int | None = None,
     protocol: str = "clean",
     seed: int = 0,
+    split: str | None = None,
+    participation: float | None = None,
+    evaluate_users: int | None = None,
     select: str | None = None,
-    plugins: Sequence[str | type[Plugin] | Plugin] = (),
+    patience: int | None = None,
+    plugins: Plugins = (),
+    device: str = "cpu",
+    channel: Channel = (),
+    aggregator: str | None = None,
     out: str | Path | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say | None = None,
+    progress: bool | None = None,
+    **unknown: Never,
 ) -> Tuned:
     """Search settings on validation; test items are never looked at. Needs the extra `results`.
 
     `over` names the settings: by default all that are positive real numbers, from a thirtieth to thirty times their
     value. A mapping gives a range `(low, high)` or a list of choices for each. The first trial has the method's own
     settings. `select` is the metric on validation, by default the protocol's own. `out` is a file that keeps all
-    trials: the same call then continues where it stopped. `say` is given a line about each trial.
+    trials: the same call then continues where it stopped. `say` is given a line about each trial. The other arguments
+    are those of `fr.train`.
 
     >>> found = fr.tune(fr.FedMF(dim=8), data, over={"lr": (0.01, 1.0)}, trials=2, rounds=1)
     >>> run = fr.train(found.method, data, rounds=1)
     """
-    data = data if isinstance(data, Interactions) else load(data)
+    refuse_unknown(tune, unknown, method)
+    data = load(data)
     method = with_plugins(method if isinstance(method, Method) else build(method), plugins)
-    values = {"rounds": rounds, "protocol": protocol, "seed": seed, "select": select}
-    config = RunConfig.of(method, data, **values)
+    given: dict[str, Any] = {"rounds": rounds, "protocol": protocol, "seed": seed, "participation": participation}
+    given |= {"split": split, "evaluate_users": evaluate_users, "select": select, "patience": patience}
+    # None, as on the command line: both then go on with the same search.
+    given |= {"device": device, "channel": plain_channel(channel) or None, "aggregator": aggregator}
+    config = RunConfig.of(method, data, **given)
     for sentence in (*fewer_rounds(config, rounds), *remarks(data, in_python=True)):
         warnings.warn(sentence, stacklevel=2)
-    return search(config, data, over, trials, None if out is None else Path(out), say, method)
+    return search(config, data, over, trials, None if out is None else as_path(out), say, method, progress)
 
 
 def searchable(method: Method) -> dict[str, float]:
@@ -108,18 +137,18 @@ def search(
     over: Over,
     trials: int,
     out: Path | None,
-    say: Callable[[str], None],
+    say: Say | None,
     method: Method | None = None,
+    progress: bool | None = False,
 ) -> Tuned:
     """The best settings found so far. `out` keeps every trial, so the same call continues where it stopped. Calls that
     differ in data, rounds or searched settings are separate searches. `method` is the one that the configuration
-    describes, found by its reference if not given."""
-    optuna = needs("optuna", "results")
-    if trials < 1:
-        raise UserError(f"trials={trials}: try at least one setting")
+    describes, found by its reference if not given. Each trial is told to `say`, or logged if that is not given.
+    `progress`: a live line, by default in notebooks and on terminals."""
+    optuna, trials = needs("optuna", "results"), whole(trials, "trials")
     method = config.build() if method is None else method
     ranking, name = metric_of(config.select or protocol(config.protocol).select)
-    space = _space(method, over)
+    space, told = _space(method, over), say or logging.getLogger("federec").info
     asked = {key: [ends.low, ends.high, ends.choices] for key, ends in space.items()}
     key = config.model_copy(update=data.origin).model_dump_json() + json.dumps(asked, sort_keys=True, default=str)
 
@@ -127,10 +156,10 @@ def search(
         found = {key: ends.suggest(trial, key) for key, ends in space.items()}
         tried = type(method)(**dict(method) | found)
         settings = config.settings | tried.model_dump(mode="json")
-        outcome = run(config.model_copy(update={"settings": settings}), data, None, method=tried)
+        outcome = run(config.model_copy(update={"settings": settings}), data, None, on_round, method=tried)
         value = float(outcome.valid[ranking][name])
         shown = ", ".join(f"{key}={_shown(value)}" for key, value in found.items())
-        say(f"trial {trial.number + 1}: valid {ranking} {name} {value:.4f} with {shown}")
+        told(f"trial {trial.number + 1}: valid {ranking} {name} {value:.4f} with {shown}")
         return value
 
     if out is not None:
@@ -146,7 +175,8 @@ def search(
     study.sampler = optuna.samplers.TPESampler(seed=config.seed + done)  # the same seed would repeat the same trials
     if not study.trials:
         study.enqueue_trial({key: ends.start for key, ends in space.items() if ends.start is not None})
-    study.optimize(objective, n_trials=max(0, trials - done))
+    with live(progress, before=lambda: f"trial {len(study.trials)}/{trials}  ") as on_round:
+        study.optimize(objective, n_trials=max(0, trials - done))
     finished = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
     tried = [{"trial": each.number + 1, f"valid {ranking}.{name}": each.value, **each.params} for each in finished]
     best = dict(study.best_params)
@@ -173,22 +203,41 @@ class _Ends:
 
 
 def _space(method: Method, over: Over) -> dict[str, _Ends]:
-    """What is searched, by the name of the setting."""
-    if isinstance(over, str):
-        over = [over]
+    """What is searched, by the name of the setting. What the method refuses is refused before the first trial."""
     defaults = searchable(method)
     if isinstance(over, Mapping):
         fields = type(method).model_fields
         for key in over:
             if key not in fields:
-                raise UserError(f"'{method.name}' has no setting '{key}'{did_you_mean(key, fields)}")
-        return {key: _ends(key, asked, getattr(method, key)) for key, asked in over.items()}
-    for key in over:
+                raise UserError(f"'{method.name}' has no setting '{key}'{did_you_mean(str(key), fields)}")
+        found = {key: _ends(key, asked, getattr(method, key)) for key, asked in over.items()}
+        for key, ends in found.items():
+            for value in ends.choices or (ends.low, ends.high):
+                _with(method, key, value)
+        return found
+    keys = several(over, "over", "name settings, such as ['lr'], or give ranges, such as {'lr': (0.01, 1.0)}", str)
+    for key in keys:
         if key not in defaults:
-            raise UserError(f"'{method.name}' has no setting '{key}' to search{did_you_mean(key, defaults)}")
+            raise UserError(f"'{method.name}' has no setting '{key}' to search{did_you_mean(str(key), defaults)}")
     if not defaults:
         raise UserError(f"'{method.name}' has no setting to search: none of its settings is a positive real number")
-    return {key: _Ends(defaults[key] / SPAN, defaults[key] * SPAN, start=defaults[key]) for key in over or defaults}
+    return {key: _around(method, key, defaults[key]) for key in keys or defaults}
+
+
+def _with(method: Method, key: str, value: Any) -> Method:
+    """The method with another value of one setting."""
+    return type(method)(**dict(method) | {key: value})
+
+
+def _around(method: Method, key: str, own: float) -> _Ends:
+    """The ends of a setting that is only named. A fraction ends at 1."""
+    for high in (own * SPAN, 1.0):
+        try:
+            _with(method, key, high)
+        except UserError:
+            continue
+        return _Ends(own / SPAN, high, start=own)
+    return _Ends(own / SPAN, own, start=own)
 
 
 def _ends(key: str, asked: Sequence[Any], own: Any) -> _Ends:
@@ -197,7 +246,8 @@ def _ends(key: str, asked: Sequence[Any], own: Any) -> _Ends:
         return _Ends(choices=tuple(asked), start=own if own in asked else None)
     match asked:
         case (int() | float() as low, int() | float() as high) if isinstance(asked, tuple) and 0 < low < high:
-            return _Ends(low, high, start=own if low <= own <= high else None)
+            inside = isinstance(own, int | float) and low <= own <= high
+            return _Ends(low, high, start=own if inside else None)
     raise UserError(f"over: {key}={asked!r} is neither a range (low, high) with 0 < low < high nor a list of choices")
 
 

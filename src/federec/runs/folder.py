@@ -29,7 +29,7 @@ from torch import Tensor
 
 from federec.errors import UserError
 from federec.federation.state import State
-from federec.files import cannot_write, make_folder, read_bytes, write_atomic
+from federec.files import as_path, cannot_write, make_folder, read_bytes, write_atomic
 from federec.methods.base import Method
 from federec.runs import tensors
 from federec.runs.best import Best
@@ -66,7 +66,7 @@ class RunFolder:
     """Reads and writes the files of one run."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         self.model = self.path / "model"
 
     def create(self, config: RunConfig) -> None:

@@ -105,14 +105,15 @@ def play_rounds(
     rounds, stored = config.rounds or 0, point.round if point else 0
     with Checkpointing(folder if group.first else None, stored, group.size == 1) as checkpoints:
         for number in range(stored + 1, rounds + 1):
-            if point is not None and point.best.stale(point.round, config.patience):
+            if point is not None and _ends(config, point.best, history[-1]):
                 break
             checkpoints.begin()
             played = worker.play(number)
             alive = played.model is worker.state  # the next round will change it
             before = point.best if point else Best()
             best = before.considered(number, selected(config, played.valid), number if alive else number - 1)
-            last = number == rounds or best.stale(number, config.patience)
+            line = _line(number, played)
+            last = number == rounds or _ends(config, best, line)
             due = last or group.agree(checkpoints.due(worker.state))
             if point is None or best is not before:
                 newest = number if due and alive else checkpoints.stored
@@ -124,7 +125,6 @@ def play_rounds(
                 point = Checkpoint(number, worker.state, best, best_state, data, from_)
             else:
                 point = replace(point, round=number, state=worker.state)
-            line = _line(number, played)
             history.append(line)
             if due:
                 group.collect(worker.state)
@@ -158,6 +158,14 @@ def selected(config: RunConfig, valid: Report) -> float | None:
     """The value on validation that picks the round; None where it was not measured."""
     kind, metric = metric_of(config.select or protocol(config.protocol).select)
     return valid.get(kind, {}).get(metric)
+
+
+def _ends(config: RunConfig, best: Best, line: Line) -> bool:
+    """Whether a run has no patience left after a round. Only a round that was ranked can say that it is not better."""
+    valid: Report = {"sampled": line["valid"]}
+    if "valid_full" in line:
+        valid["full"] = line["valid_full"]
+    return selected(config, valid) is not None and best.stale(line["round"], config.patience)
 
 
 def _line(number: int, played: Played) -> Line:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from federec.errors import UserError
+from federec.errors import whole
 
 
 class Recommendation(NamedTuple):
@@ -27,8 +27,7 @@ def best(
     scores: Tensor, out: Tensor, k: int, label: Callable[[int], int | str], titles: Mapping[str, str]
 ) -> list[Recommendation]:
     """The k items with the highest scores [n_items], without the items in `out` and those without a score (NaN)."""
-    if k < 1:
-        raise UserError(f"k={k}: ask for at least one item")
+    k = whole(k, "k")
     scores = torch.where(scores.isnan(), -torch.inf, scores)
     scores[out] = -torch.inf
     ranked = scores.sort(descending=True, stable=True)  # among equals the item that comes first in the data

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 from federec.data.describe import reading, remarks
 from federec.data.interactions import Interactions
 from federec.data.sets import Loadable, load
 from federec.data.split import Split, Ties
-from federec.errors import UserError
+from federec.errors import UserError, did_you_mean
 from federec.methods.base import Method
 from federec.methods.default import default_method
-from federec.plugins.base import Plugin
-from federec.plugins.registry import build, with_plugins
+from federec.methods.registry import method_class
+from federec.plugins.registry import Plugins, build, with_plugins
 from federec.reporting.live import live
 from federec.reporting.report import html_report
 from federec.runs.config import RunConfig, fewer_rounds
@@ -25,8 +27,10 @@ from federec.runs.group import ALONE, Group
 from federec.runs.loop import OnRound, Trainer, bring_back, outcome, play_rounds
 from federec.runtimes.run import Run, data_of, fingerprint, usable
 from federec.runtimes.simulation import make_trainer
-from federec.stages.base import Stage
-from federec.stages.registry import as_plain
+from federec.stages.registry import Channel
+from federec.stages.registry import channel as plain_channel
+
+log = logging.getLogger("federec")
 
 
 def train(
@@ -43,37 +47,40 @@ def train(
     evaluate_users: int | None = None,
     select: str | None = None,
     patience: int | None = None,
-    plugins: Sequence[str | type[Plugin] | Plugin] = (),
+    plugins: Plugins = (),
     device: str = "cpu",
     engine: str = "auto",
-    channel: Sequence[str | Mapping[str, Any] | Stage] = (),
+    channel: Channel = (),
     aggregator: str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
     progress: bool | None = None,
+    **unknown: Never,
 ) -> Run:
     """Train a method on data, which is whatever `load` accepts.
 
     The method is this very object, or one with default settings from a class or a reference (`pfedrec`,
-    `path/to/mine.py:Mine`, `package.module:Mine`); without one, what ranks best on such data. Plug-ins are objects,
-    classes or references. `split` says what is held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions:
-    `time:0.8,0.1,0.1`; `ties` in which order a user's interactions with equal times are: at `random`, or as in the
-    `file`. `select` is the validation metric that picks the round, such as `full.ndcg@10`; with `patience` a run ends
-    after so many rounds without a better one. With `fresh_steps` devices learn from their fresh history, validation
-    items included, for so many rounds by themselves before test items are ranked once more. `channel` are the stages
-    between device and server, as objects or texts (`clip:norm=1`). With `out`, every round is kept there and the run
-    can be resumed. `on_round` gets each round's record and the number of rounds. `progress`: a live line, by default in
-    notebooks and on terminals.
+    `path/to/mine.py:Mine`, `package.module:Mine`); without one, what ranks best on such data, which the logger
+    `federec` names with the reason. Plug-ins are objects, classes or references: one, or a list. `split` says what is
+    held out: `leave-one-out`, `time`, `ratio` or `given`, with fractions: `time:0.8,0.1,0.1`; `ties` in which order a
+    user's interactions with equal times are: at `random`, or as in the `file`. `select` is the validation metric that
+    picks the round, such as `full.ndcg@10`; with `patience` a run ends after so many rounds without a better one. With
+    `fresh_steps` devices learn from their fresh history, validation items included, for so many rounds by themselves
+    before test items are ranked once more. `channel` is one stage between device and server, or a list of them, as
+    objects or texts (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets
+    each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
 
     >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
     >>> 0 <= run.test["full"]["ndcg@10"] <= 1
     True
     >>> noisy = fr.train("fedmf", data, rounds=1, channel=[fr.Clip(norm=1.0), "gaussian:scale=0.1"])
     """
+    refuse_unknown(train, unknown, method)
     data = load(data)
+    why = ""
     if method is None:
         chosen = default_method(data)
-        method = build(chosen.name, (), chosen.settings)
+        method, why = build(chosen.name, (), chosen.settings), chosen.why
     if not isinstance(method, Method):
         method = build(method)
     if plugins:
@@ -88,12 +95,15 @@ def train(
         "patience": patience,
     }
     given |= {"device": device, "engine": engine}
-    given |= {"channel": tuple(map(as_plain, channel)), "aggregator": aggregator}
+    given |= {"channel": plain_channel(channel), "aggregator": aggregator}
     config = RunConfig.of(method, data, **given)
     folder = RunFolder(out) if out is not None else None
+    _callable(on_round)
     for sentence in (*fewer_rounds(config, rounds), *remarks(data, in_python=True)):
         warnings.warn(sentence, stacklevel=2)
     with live(progress, on_round) as called:
+        if why:
+            log.info("method %s: %s", config.method, why)
         return run(config, data, folder, called, method=method)
 
 
@@ -131,6 +141,7 @@ def resume(
     True
     """
     folder = RunFolder(path)
+    _callable(on_round)
     with group.together():
         config = folder.config(method)
         if folder.federated:
@@ -153,10 +164,28 @@ def resume(
     return _loop(config, method, split, worker, folder, point, history, on_round, group)
 
 
+def refuse_unknown(called: Callable[..., Any], unknown: Mapping[str, Any], method: Any) -> None:
+    """Refuse arguments that a function does not have. Some are meant for the method."""
+    for key, value in unknown.items():
+        class_ = type(method) if isinstance(method, Method) else method_class(method or "fedease")
+        if key in class_.model_fields:
+            own = "fr." if class_.__module__.startswith("federec.") else ""
+            settings = f"{own}{class_.__name__}({key}={value!r:.80})"
+            raise UserError(f"'{key}' is a setting of the method; give it there: fr.{called.__name__}({settings}, ...)")
+        known = [name for name in inspect.signature(called).parameters if name != "unknown"]
+        raise UserError(f"fr.{called.__name__} has no argument '{key}'{did_you_mean(key, known)}")
+
+
+def _callable(on_round: object) -> None:
+    if on_round is not None and not callable(on_round):
+        what = "a function of a round's record and the number of rounds"
+        raise UserError(f"on_round={on_round!r:.80}: give {what}")
+
+
 def _device(config: RunConfig, group: Group) -> str:
     """The device to train on, which must be there."""
     if not usable(config.device):
-        raise UserError(f"no GPU '{config.device}' is usable here; leave out --device, or see `federec doctor`")
+        raise UserError(f"no GPU '{config.device}' is usable here; train on device cpu, or see `federec doctor`")
     return group.device(config.device)
 
 

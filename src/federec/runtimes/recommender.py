@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from federec.data.interactions import Interactions, codes
-from federec.errors import UserError
+from federec.errors import UserError, several, whole
 from federec.evaluation.evaluator import Score, score_all
 from federec.federation.state import State
-from federec.methods.base import DeviceMethod
 from federec.runtimes.simulation import CentralTrainer, DeviceTrainer
 
 Label = int | str
@@ -47,19 +46,17 @@ class Recommender:
         """The codes of users."""
         if isinstance(users, str) and users == "all":
             return np.arange(self.data.n_users)
-        if isinstance(users, (str, int)):
-            raise UserError(f"users={users!r}: give a list of users, or 'all'")
-        return codes(self.data.user_ids, users, "user")
+        return codes(self.data.user_ids, several(users, "users", "give a list of users, or 'all'"), "user")
 
-    def items(self, items: Iterable[Label]) -> Codes:
-        """The codes of items."""
-        return codes(self.data.item_ids, items, "item")
+    def items(self, items: Iterable[Label], name: str = "items") -> Codes:
+        """The codes of items; `name` is the argument that has them."""
+        return codes(self.data.item_ids, several(items, name, "give a list of items"), "item")
 
     def best(
         self, users: Codes, k: int, exclude: Exclude | None = None, exclude_known: bool = True
     ) -> tuple[Codes, NDArray[np.float32]]:
         """The k best items of each user and their scores, [users, k]; the item is -1 where fewer are left."""
-        k = min(at_least_one(k), self.data.n_items)
+        k = min(whole(k, "k"), self.data.n_items)
         row, out = self._left_out(users, exclude, exclude_known)
         items, values = np.full((len(users), k), -1, np.int64), np.empty((len(users), k), np.float32)
 
@@ -86,28 +83,27 @@ class Recommender:
         self._ask(users, take)
         return out
 
-    def item_rows(self) -> Tensor:
-        """The item tables that the devices share, side by side, [n_items, width]."""
-        names, method = ["items"], self.trainer.method
-        if isinstance(method, DeviceMethod):
-            names = [name for name, param in method.shared().items() if param.rows]
-        tables = [self.model.shared[name] for name in names if name in self.model.shared]
-        if sum(table.shape[1] for table in tables) < 2:
-            raise UserError(f"'{method.name}' shares no item table, so it does not say which items are similar")
-        return torch.cat(tables, 1).float().cpu()
+    def item_vectors(self) -> Tensor:
+        """A vector for each item, [n_items, width]."""
+        method = self.trainer.method
+        vectors = method.item_vectors(self.model.shared)
+        if vectors is None or vectors.shape[1] < 2:
+            raise UserError(f"'{method.name}' shares no vectors of items, so it does not say which items are similar")
+        return vectors.float().cpu()
 
     def _left_out(self, users: Codes, exclude: Exclude | None, known: bool) -> tuple[Codes, Codes]:
         """What is not recommended: the user's place among `users`, ascending, and the item."""
         place, item = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         if isinstance(exclude, Mapping) and exclude:
-            excluding, lists = self.users(exclude), [list(items) for items in exclude.values()]
+            excluding = self.users(exclude)
+            lists = [several(items, f"exclude[{user!r}]", "give a list of items") for user, items in exclude.items()]
             flat, ends = self.items(itertools.chain(*lists)), np.cumsum([len(items) for items in lists])
             for user, own in zip(excluding, np.split(flat, ends[:-1]), strict=True):
                 for at in np.flatnonzero(users == user):
                     item.append(own)
                     place.append(np.full(len(own), at))
         elif exclude is not None and not isinstance(exclude, Mapping):
-            common = self.items(exclude)
+            common = self.items(exclude, "exclude")
             item.append(np.tile(common, len(users)))
             place.append(np.repeat(np.arange(len(users)), len(common)))
         if known:
@@ -164,10 +160,3 @@ class _Scoring:
         places = [self.order[begin:end] for begin, end in zip(first, last, strict=True)]
         repeats = torch.from_numpy(last - first)
         self.give(np.concatenate(places), scores.cpu().repeat_interleave(repeats, 0))
-
-
-def at_least_one(k: int) -> int:
-    """The number of items asked for, checked."""
-    if k < 1:
-        raise UserError(f"k={k}: ask for at least one item")
-    return k

@@ -150,15 +150,16 @@ class Run:
         return self._recommender.scores(asked, codes)
 
     def similar_items(self, item: Label, k: int = 10) -> list[Recommendation]:
-        """The k items most similar to one: by the cosine of their rows in the item table that the devices share, which
-        is the score. Methods that share no such table refuse.
+        """The k items most similar to one, by the cosine of their vectors, which is the score. These are their rows in
+        the item table that the devices share; with `fedease` and `ease`, the weights with which an item speaks for the
+        others. Methods that have neither refuse.
 
         >>> len(run.similar_items(11, k=3))
         3
         """
         code = self.data.item_code(item)
-        rows = normalize(self._recommender.item_rows(), dim=1)
-        return best(rows @ rows[code], torch.tensor([code]), k, self.data.item_label, self.data.titles)
+        unit = normalize(self._recommender.item_vectors(), dim=1)
+        return best(unit @ unit[code], torch.tensor([code]), k, self.data.item_label, self.data.titles)
 
     def curves(self) -> Frame:
         """A frame with a row for each round: loss, metrics on validation and test, bytes per device, seconds.

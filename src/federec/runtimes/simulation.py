@@ -64,12 +64,14 @@ def trainer(
     rounds: int | None = None,
     link: Link | None = None,
     select: str | None = None,
+    patience: int | None = None,
     fresh_steps: int = 0,
 ) -> Trainer:
     """The trainer for a method. `evaluate_users`: evaluate at most this many users, drawn at random. `rounds`: the
     length of the run, if it is known; a short one does not repay compiling a kernel. `link`: what lies between devices
     and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own.
-    `fresh_steps`: local rounds on the fresh history before test items are ranked once more."""
+    `patience`: after how many rounds without a better one the run ends. `fresh_steps`: local rounds on the fresh
+    history before test items are ranked once more."""
     if isinstance(method, DeviceMethod):
         link = link or Link.of(method)
     choice = _engine(method, split, participation, device, engine, rounds, link)
@@ -77,7 +79,7 @@ def trainer(
     ranked = (rounds or 1) if full == "full" else 0
     if isinstance(method, DeviceMethod):
         assert link is not None
-        evaluated = evaluate_users, link, ranked, fresh_steps
+        evaluated = evaluate_users, link, ranked, patience, fresh_steps
         return DeviceTrainer(method, split, protocol, seed, participation, device, choice, *evaluated, group)
     if fresh_steps:
         raise UserError(f"'{method.name}' is trained in one place; only devices can take --fresh-steps")
@@ -91,11 +93,22 @@ def make_trainer(config: RunConfig, method: Method, split: Split, device: str, g
     """The trainer that a configuration asks for; `method` is the one that it describes."""
     fraction = config.participation or method.default_participation
     rules, asked = protocol(config.protocol), config.engine
-    evaluated, rounds, select = config.evaluate_users, config.rounds or 1, config.select
     link = config.link(method) if isinstance(method, DeviceMethod) else None
-    fresh = config.fresh_steps
     return trainer(
-        method, split, rules, config.seed, fraction, device, asked, evaluated, group, rounds, link, select, fresh
+        method,
+        split,
+        rules,
+        config.seed,
+        fraction,
+        device,
+        asked,
+        evaluate_users=config.evaluate_users,
+        group=group,
+        rounds=config.rounds or 1,
+        link=link,
+        select=config.select,
+        patience=config.patience,
+        fresh_steps=config.fresh_steps,
     )
 
 
@@ -112,7 +125,7 @@ def _engine(
     name = "+".join((method.name, *method.plugins))
     reason = why_not(method, split.data.n_items, device, link)
     if asked == "fused" and reason is not None:
-        raise UserError(f"'{name}' cannot run on the fused engine: {reason}; leave out --engine fused")
+        raise UserError(f"'{name}' cannot run on the fused engine: {reason}; leave the engine out, or take torch")
     if asked != "auto":
         return EngineChoice(asked, f"the run asks for engine '{asked}'")
     if not isinstance(method, DeviceMethod) or reason is not None:
@@ -173,6 +186,7 @@ class DeviceTrainer:
         evaluate_users: int | None,
         link: Link,
         rounds: int,
+        patience: int | None = None,
         fresh_steps: int = 0,
         group: Group = ALONE,
     ) -> None:
@@ -188,7 +202,7 @@ class DeviceTrainer:
         """Users who have something to learn from. The others are ranked with the server's rows."""
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
         samples = participation * float(lengths.sum())
-        self.selection = Selection(self.evaluator, seed, samples, rounds, self.width)
+        self.selection = Selection(self.evaluator, seed, samples, rounds, self.width, patience)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
         self.stacked = Stacked(method, self.devices, seed, link)
         self.engine: Engine = self.stacked

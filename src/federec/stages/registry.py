@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from federec.errors import UserError, did_you_mean
+from federec.errors import UserError, did_you_mean, several
+from federec.settings import Part
 from federec.stages.base import Stage
 from federec.stages.clip import Clip
 from federec.stages.dense import Dense
@@ -18,6 +19,11 @@ from federec.stages.top_rows import TopRows
 STAGES: dict[str, type[Stage]] = {
     stage.name: stage for stage in (Clip, Laplace, Gaussian, Dense, TopRows, Quantise, SecureSum)
 }
+
+Given = str | Mapping[str, Any] | Stage | type[Stage]
+"""A stage as users give it: a text as on the command line, plain values, an object, or a class for its defaults."""
+Channel = Given | Iterable[Given]
+_REMEDY = "give stages, such as [fr.Clip(norm=1.0)] or ['clip:norm=1']"
 
 KEY = "stage"
 """Where a stage's plain values have its name."""
@@ -37,11 +43,23 @@ def plain(stage: Stage) -> dict[str, Any]:
     return {KEY: stage.name, **stage.model_dump(mode="json")}
 
 
-def as_plain(given: str | Mapping[str, Any] | Stage) -> dict[str, Any]:
+def channel(given: Channel) -> tuple[dict[str, Any], ...]:
+    """Plain values of one or several stages, however they are given."""
+    stages = several(given, "channel", _REMEDY, (str, Mapping, type, Part))
+    return tuple(map(as_plain, stages))
+
+
+def as_plain(given: object) -> dict[str, Any]:
     """Plain values of a stage, however it is given."""
+    if isinstance(given, type) and issubclass(given, Stage):
+        return plain(given())
     if isinstance(given, Stage):
         return plain(given)
-    return parse([given])[0] if isinstance(given, str) else dict(given)
+    if isinstance(given, Mapping):
+        return dict(given)
+    if not isinstance(given, str):
+        raise UserError(f"{given!r:.80} is no stage; {_REMEDY}")
+    return parse([given])[0]
 
 
 def parse(texts: Iterable[str]) -> list[dict[str, Any]]:
@@ -55,7 +73,7 @@ def parse(texts: Iterable[str]) -> list[dict[str, Any]]:
         for pair in settings.split(",") if settings.strip() else ():
             key, equals, value = pair.partition("=")
             if not equals or not key.strip():
-                raise UserError(f"--stage {text}: write a stage as NAME or NAME:KEY=VALUE,KEY=VALUE")
+                raise UserError(f"stage '{text}': write it as NAME or NAME:KEY=VALUE,KEY=VALUE")
             values[key.strip()] = yaml.safe_load(value)
         found.append(values)
     return found
