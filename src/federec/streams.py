@@ -39,6 +39,7 @@ EVALUATED = 9 << 40
 GAUSSIAN = 10 << 40
 ROUNDING = 11 << 40
 VALIDATION = 12 << 40
+DROPOUT = 13 << 40
 
 # Rounds count from 1. Draws that are made once per run use round 0.
 ONCE = 0

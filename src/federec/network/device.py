@@ -196,7 +196,7 @@ class Work:
 
         channel, seed = self.link.channel.per_user, self.config.seed
         learned = learn(
-            method, state, self.devices, self.users, seed, order.round, channel, deliver, observe, None, Real()
+            method, state, self.devices, self.users, seed, order.round, channel, deliver, observe, None, Real(), True
         )
         sums = {name: (float(sum_), int(count)) for name, (sum_, count) in learned.figures.items()}
         for ranks in rankings:
