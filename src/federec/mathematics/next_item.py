@@ -20,7 +20,7 @@ from federec.cohort.layers import Params
 from federec.mathematics.transformer import Dropout, Transformer, encode, encode_last
 
 _POSITIONS, _GPU_POSITIONS = 1 << 12, 1 << 17  # that go through the network together, padding included
-_LOGITS, _GPU_LOGITS = 1 << 21, 1 << 28  # held at a time
+_LOGITS, _GPU_LOGITS = 1 << 20, 1 << 28  # held at a time
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,15 @@ def _softmax(output: Tensor, items: Tensor, bias: Tensor, targets: Tensor) -> tu
     would hold three tables [P, items] at a time, this holds one."""
     loss, onto = output.new_empty(len(output)), torch.empty_like(output)
     to_items, to_bias = torch.zeros_like(items), torch.zeros_like(bias)
-    most = _GPU_LOGITS if output.is_cuda else _LOGITS
-    size = max(1, most // len(items))
+    size = max(1, (_GPU_LOGITS if output.is_cuda else _LOGITS) // len(items))
     for start in range(0, len(output), size):
         part = slice(start, start + size)
-        error, target = torch.addmm(bias, output[part], items.T), targets[part, None]
-        error -= error.logsumexp(1, keepdim=True)
-        loss[part] = -error.gather(1, target)[:, 0]
-        error.exp_().scatter_add_(1, target, error.new_full(target.shape, -1.0))
+        logits, target = torch.addmm(bias, output[part], items.T), targets[part, None]
+        chosen, most = logits.gather(1, target), logits.amax(1, keepdim=True)
+        error = logits.sub_(most).exp_()
+        total = error.sum(1, keepdim=True)
+        loss[part] = (total.log() + most - chosen)[:, 0]
+        error.div_(total).scatter_add_(1, target, error.new_full(target.shape, -1.0))
         onto[part] = error @ items
         to_items.addmm_(error.T, output[part])
         to_bias += error.sum(0)

@@ -45,9 +45,9 @@ class Transformer:
             **_norm("norm", dim),
         }
         for layer in range(self.layers):
-            xavier = math.sqrt(6 / (4 * dim))
-            params |= _norm(f"{layer}.attention.norm", dim) | _linear(f"{layer}.attention.in", dim, 3 * dim, xavier)
-            params |= _linear(f"{layer}.attention.out", dim, dim, dim**-0.5)
+            # No bias: that of keys would have a gradient of zero, and Adam would make steps of its rounding errors.
+            params[f"{layer}.attention.in.weight"] = Param((3 * dim, dim), "uniform", math.sqrt(6 / (4 * dim)))
+            params |= _norm(f"{layer}.attention.norm", dim) | _linear(f"{layer}.attention.out", dim, dim, dim**-0.5)
             params |= _norm(f"{layer}.hidden.norm", dim) | _linear(f"{layer}.hidden.in", dim, 4 * dim, dim**-0.5)
             params |= _linear(f"{layer}.hidden.out", 4 * dim, dim, (4 * dim) ** -0.5)
         return params
@@ -105,7 +105,7 @@ def _layer(
     def dropped(x: Tensor, site: int) -> Tensor:
         return x if dropout is None else dropout(x, 1 + 3 * layer + site)
 
-    x = _through(p, f"{layer}.attention.in", _normed(p, f"{layer}.attention.norm", h))
+    x = linear(_normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"])
     query, key, value = (part.unflatten(2, (shape.heads, -1)).transpose(1, 2) for part in x.chunk(3, 2))
     if last is None:
         mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
