@@ -47,7 +47,7 @@ def server_moments(shared: Params) -> Params:
 
 
 def server_adam(
-    shared: Params, gradients: Params, memory: Params, lr: float, adam: Adam = Adam(), decay: float = 0.0
+    shared: Params, gradients: Params, memory: Params, lr: float, adam: Adam | None = None, decay: float = 0.0
 ) -> Params:
     """New parameters after one step of Adam on those that have a gradient; moments change in place. With `decay` the
     parameters first shrink by lr * decay (AdamW)."""
@@ -55,5 +55,5 @@ def server_adam(
     for name, gradient in gradients.items():
         new[name] = shared[name] * (1 - lr * decay) if decay else shared[name].clone()
         m, v, t = (memory[f"{name}/{part}"] for part in "mvt")
-        adam.step_(new[name][None], gradient[None], m, v, t, lr)
+        (adam or Adam()).step_(new[name][None], gradient[None], m, v, t, lr)
     return new

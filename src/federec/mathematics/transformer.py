@@ -70,7 +70,7 @@ class Dropout:
             return x
         draws = -(-x.shape[2] // _LANES)
         draw = (site << 32) + self.position[:, :, None] * draws + torch.arange(draws, device=x.device)
-        lanes = streams.bits(self.key[:, None, None], draw).view(torch.int16)[:, :, : x.shape[2]]
+        lanes: Tensor = streams.bits(self.key[:, None, None], draw).view(torch.int16)[:, :, : x.shape[2]]
         kept = lanes >= round(self.rate * (1 << 16)) - (1 << 15)
         return x * (kept * (1 / (1 - self.rate)))
 

@@ -1,6 +1,6 @@
 """SASRec - Self-Attentive Sequential Recommendation (Kang and McAuley, ICDM 2018), on pooled data.
 
-    s_ij = f(items of user i, oldest first) . v_j + b_j            f: a causal transformer, see mathematics/transformer.py
+    s_ij = f(items of user i, oldest first) . v_j + b_j            f: a causal transformer (mathematics/transformer.py)
     loss = mean over positions of - ln softmax_j(s)[next item]     among all items
 
 The original learns by one drawn negative for each position; the full softmax needs none and ranks better. A round is
