@@ -99,3 +99,20 @@ def test_what_is_dropped_depends_on_user_position_and_site_only():
     assert torch.equal(part, mask[2:, 5:])
     assert not torch.equal(Dropout(0.5, keys, position)(ones, 1), mask)
     assert torch.equal(Dropout(0.0, keys, position)(ones, 2), ones)
+
+
+def test_dropout_keeps_the_network_causal_and_free_of_padding():
+    p, (items, counts) = parameters(), windows([3, 1, 4, 1, 5, 9])
+    position = torch.arange(6)[None]
+    whole = encode(SHAPE, p, items, counts, Dropout(0.5, torch.tensor([7]), position))
+    plain = encode(SHAPE, p, items, counts)
+    assert (whole - plain).abs().max() > 0.1
+    other = items.clone()
+    other[0, 3] = 17
+    changed = encode(SHAPE, p, other, counts, Dropout(0.5, torch.tensor([7]), position))
+    torch.testing.assert_close(changed[:, :3], whole[:, :3])
+    short = windows([2, 7, 3])[0]
+    alone = encode(SHAPE, p, short, torch.tensor([3]), Dropout(0.5, torch.tensor([7]), position[:, :3]))
+    wide = torch.cat([short, torch.zeros_like(short)], 1)
+    padded = encode(SHAPE, p, wide, torch.tensor([3]), Dropout(0.5, torch.tensor([7]), position))
+    torch.testing.assert_close(padded[:, :3], alone)

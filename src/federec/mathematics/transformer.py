@@ -5,8 +5,8 @@
     h = h + W2 GELU(W1 norm(h) + b1) + b2          both in each of the layers; norms come first
     output_t = norm(h_t),    logit_tj = output_t . v_j + bias_j            one table of items for input and output
 
-Padding is on the right, where no real position looks. Dropout follows the embedding, both parts of each layer and the
-GELU. Its masks are a pure function of (key of the device's stream, position in its history), so that they do not
+Padding is on the right, where no real position looks. Dropout follows the embedding, the weights of
+attention, both parts of each layer and the GELU. Its masks are a pure function of (key of the device's stream, position in its history), so that they do not
 depend on padding, nor on which windows are computed together.
 """
 
@@ -68,11 +68,14 @@ class Dropout:
         network."""
         if not self.rate:
             return x
-        draws = -(-x.shape[2] // _LANES)
-        draw = (site << 32) + self.position[:, :, None] * draws + torch.arange(draws, device=x.device)
-        lanes: Tensor = streams.bits(self.key[:, None, None], draw).view(torch.int16)[:, :, : x.shape[2]]
-        kept = lanes >= round(self.rate * (1 << 16)) - (1 << 15)
-        return x * (kept * (1 / (1 - self.rate)))
+        return x * self.mask(x.shape[2], x.shape[2], site)
+
+    def mask(self, width: int, most: int, site: int) -> Tensor:
+        """[W, T, width]: 0 for what is dropped. The numbers are the same for any `width` up to `most`."""
+        draws = torch.arange(-(-width // _LANES), device=self.key.device)
+        draw = (site << 32) + self.position[:, :, None] * -(-most // _LANES) + draws
+        lanes: Tensor = streams.bits(self.key[:, None, None], draw).view(torch.int16)[:, :, :width]
+        return (lanes >= round(self.rate * (1 << 16)) - (1 << 15)) * (1 / (1 - self.rate))
 
 
 def encode(shape: Transformer, p: Params, items: Tensor, counts: Tensor, dropout: Dropout | None = None) -> Tensor:
@@ -102,12 +105,19 @@ def _layer(
 ) -> Tensor:
     """One layer at all positions; with `last` [W] only at that one."""
 
+    first = 1 + (3 + shape.heads) * layer  # number of the layer's first place for dropout; 0 is the embedding
+
     def dropped(x: Tensor, site: int) -> Tensor:
-        return x if dropout is None else dropout(x, 1 + 3 * layer + site)
+        return x if dropout is None else dropout(x, first + site)
 
     x = linear(_normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"])
     query, key, value = (part.unflatten(2, (shape.heads, -1)).transpose(1, 2) for part in x.chunk(3, 2))
-    if last is None:
+    if dropout is not None and dropout.rate:
+        masks = [dropout.mask(h.shape[1], shape.window, first + 3 + head) for head in range(shape.heads)]
+        later = torch.ones_like(masks[0][0], dtype=torch.bool).triu(1)
+        weights = (query @ key.mT * query.shape[3] ** -0.5).masked_fill(later, -torch.inf).softmax(3)
+        mixed = (weights * torch.stack(masks, 1)) @ value
+    elif last is None:
         mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
     else:
         row = torch.arange(len(h), device=h.device)
