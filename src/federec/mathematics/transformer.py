@@ -5,9 +5,9 @@
     h = h + W2 GELU(W1 norm(h) + b1) + b2          both in each of the layers; norms come first
     output_t = norm(h_t),    logit_tj = output_t . v_j + bias_j            one table of items for input and output
 
-Padding is on the right, where no real position looks. Dropout follows the embedding, the weights of
-attention, both parts of each layer and the GELU. Its masks are a pure function of (key of the device's stream, position in its history), so that they do not
-depend on padding, nor on which windows are computed together.
+Padding is on the right, where no real position looks. Dropout follows the embedding, the weights of attention, both
+parts of each layer and the GELU. Its masks are a pure function of (key of the device's stream, position in its
+history), so that they do not depend on padding, nor on which windows are computed together.
 """
 
 from __future__ import annotations
