@@ -5,7 +5,7 @@
 
 The server needs nothing but two sums, so a round with some devices is the step of centralised `sasrec` with these users
 as the mini-batch, and secure aggregation fits. A device sends g_i and n_i, both divided by the length of the window so
-that values stay near 1. It scores with the parameters and its own history, whose order never leaves it.
+that values stay near 1. It scores with the parameters and its own history.
 
 With several local steps g_i is the mean of the gradients on the way of a device that goes down its own loss:
     g_i = (1 / S) sum_s g_i(p_s),    p_(s+1) = p_s - local_lr g_i(p_s) / n_i
