@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
 FIGURES, PICTURE = DOCS / "first-screen.json", DOCS / "first-screen.svg"
 DATA = "ml-1m"
-CENTRALISED = ("ease", "ials", "lightgcn", "mf", "ncf")
+CENTRALISED = ("ease", "ials", "lightgcn", "mf", "ncf", "sasrec")
 CONTROLS = ("popularity", "local-only", "negative-count")
 SECTION = re.compile(r"(<!-- first screen -->\n).*?(<!-- end first screen -->\n)", re.S)
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from federec.methods.fedrap import FedRAP as FedRAP
     from federec.methods.fedrecgel import FedRecGEL as FedRecGEL
     from federec.methods.fedrecon import FedRecon as FedRecon
+    from federec.methods.fedsasrec import FedSASRec as FedSASRec
     from federec.methods.ials import IALS as IALS
     from federec.methods.lightgcn import LightGCN as LightGCN
     from federec.methods.local_only import LocalOnly as LocalOnly
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from federec.methods.negative_count import NegativeCount as NegativeCount
     from federec.methods.pfedrec import PFedRec as PFedRec
     from federec.methods.popularity import Popularity as Popularity
+    from federec.methods.sasrec import SASRec as SASRec
     from federec.plugins.base import Plugin as Plugin
     from federec.plugins.dualper import DualPer as DualPer
     from federec.plugins.ldp import LDP as LDP
@@ -93,6 +95,7 @@ _HOMES = {
     "FedRAP": "methods.fedrap",
     "FedRecGEL": "methods.fedrecgel",
     "FedRecon": "methods.fedrecon",
+    "FedSASRec": "methods.fedsasrec",
     "Gaussian": "stages.gaussian",
     "IALS": "methods.ials",
     "Interactions": "data.interactions",
@@ -115,6 +118,7 @@ _HOMES = {
     "Reproduced": "reproduction.reproduce",
     "Run": "runtimes.run",
     "SAM": "plugins.sam",
+    "SASRec": "methods.sasrec",
     "SecureSum": "stages.secure_sum",
     "Step": "cohort.cohort",
     "TopRows": "stages.top_rows",

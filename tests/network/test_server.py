@@ -41,7 +41,8 @@ IN_CLEAR = [
 
 
 def small(name):
-    wanted = {"dim": 4, "batch": 8, "item_lr_factor": 0.2, "item_lr": 2.0}
+    # Without dropout: where it takes almost all of 4 values, norms divide by almost nothing.
+    wanted = {"dim": 4, "batch": 8, "item_lr_factor": 0.2, "item_lr": 2.0, "dropout": 0.0}
     return {key: value for key, value in wanted.items() if key in METHODS[name].model_fields}
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 METHODS = (
     *("pfedrec", "fedmf", "fedncf", "fedrap", "fedrecon", "fedrecgel", "metamf", "fedpergnn", "fedease", "fedals"),
-    *("fcf", "popularity", "local-only", "negative-count", "ease", "ials", "mf", "ncf", "lightgcn"),
+    *("fcf", "fedsasrec", "popularity", "local-only", "negative-count"),
+    *("ease", "ials", "mf", "ncf", "lightgcn", "sasrec"),
 )
 PLUGINS = ("dualper", "plgc", "sam", "ldp", "recency")
 SETS = (*("tastes", "ml-100k", "ml-1m", "lastfm-2k", "lastfm-listens", "amazon-video", "amazon-video-10", "filmtrust"),)

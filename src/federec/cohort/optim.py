@@ -46,11 +46,14 @@ def server_moments(shared: Params) -> Params:
     return {f"{name}/{part}": value for name, parts in moments.items() for part, value in parts.items()}
 
 
-def server_adam(shared: Params, gradients: Params, memory: Params, lr: float) -> Params:
-    """New parameters after one step of Adam on those that have a gradient; moments change in place."""
+def server_adam(
+    shared: Params, gradients: Params, memory: Params, lr: float, adam: Adam | None = None, decay: float = 0.0
+) -> Params:
+    """New parameters after one step of Adam on those that have a gradient; moments change in place. With `decay` the
+    parameters first shrink by lr * decay (AdamW)."""
     new = dict(shared)
     for name, gradient in gradients.items():
-        new[name] = shared[name].clone()
+        new[name] = shared[name] * (1 - lr * decay) if decay else shared[name].clone()
         m, v, t = (memory[f"{name}/{part}"] for part in "mvt")
-        Adam().step_(new[name][None], gradient[None], m, v, t, lr)
+        (adam or Adam()).step_(new[name][None], gradient[None], m, v, t, lr)
     return new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from federec.cohort.chunks import GPU_PADDING, PADDING, plan
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices, draw
-from federec.cohort.layers import Params
+from federec.cohort.layers import ITEMS, Params
 from federec.cohort.rows import Rows
 from federec.cohort.update import Update
 from federec.federation.channel import Channel
@@ -58,14 +59,16 @@ def learn(
     observe: Callable[[Cohort], None] = lambda cohort: None,
     memory: float | None = None,
     random: Randomness | None = None,
+    sum_only: bool = False,
 ) -> Learned:
     """The devices learn: their private parameters change in place, their updates go through the channel and are
     delivered. `observe` sees each cohort after it has learned, while its own rows are alive. `random` is what stages
-    draw from; without it they draw as simulated devices."""
+    draw from; without it they draw as simulated devices. `sum_only`: whoever takes the updates in only adds them up."""
     learned, figures, format_ = Learned(), dict[str, list[Tensor]](), channel.format
     for cohort in cohorts(method, state, devices, users, seed, round_, memory, format_):
         method.fit(cohort)
-        update = update_of(method, cohort, state)
+        update = sum_of(method, cohort, state) if sum_only and not channel.stages else None
+        update = update or update_of(method, cohort, state)
         source = random or Simulated.of(seed, round_, devices.numbered(cohort.users))
         sent, fetched = channel.device(update, source) if channel.stages else (update, update.counts)
         up, down = _bytes(method, cohort, update, sent, fetched, format_)
@@ -108,6 +111,9 @@ def cohorts(
     per_device = 8 * devices.n_items + 16 * min(method.batch, int(lengths[0])) * width
     if format_ is not None and format_.rows == "all":
         per_device += 8 * devices.n_items * (width + sent)
+    for param in method.sends().values():
+        if ITEMS in param.shape and not param.rows:  # a layer as large as the catalogue
+            per_device += 8 * math.prod(param.sized(devices.n_items))
     for part in plan(lengths, per_sample, per_device, memory, padding):
         yield stack(method, state, devices, users[part], seed, round_)
 
@@ -144,6 +150,15 @@ def update_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update:
         rows={name: message[name] for name, param in sends.items() if param.rows},
         layers={name: message[name] for name, param in sends.items() if not param.rows},
     )
+
+
+def sum_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update | None:
+    """The sum of what the cohort's devices send, as one update; None where the method does not know it without them."""
+    total = method.summed(cohort, state.shared)
+    if total is None:
+        return None
+    layers = {name: value[None] for name, value in total.items()}
+    return Update(cohort.n_items, cohort.rows.ids[:0], torch.zeros_like(cohort.users), {}, layers)
 
 
 def keep_private(cohort: Cohort, state: State) -> None:

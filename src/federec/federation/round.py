@@ -45,5 +45,8 @@ def play(
     link = link or Link.of(method)
     aggregator = link.aggregator(devices.n_items)
     deliver = partial(receive, method, state, aggregator)
-    learned = learn(method, state, devices, users, seed, round_, link.channel, deliver, observe, memory)
+    sum_only = link.aggregator.linear and not method.opens_updates
+    learned = learn(
+        method, state, devices, users, seed, round_, link.channel, deliver, observe, memory, sum_only=sum_only
+    )
     return settle(method, state, aggregator, link.channel, learned, sum_)

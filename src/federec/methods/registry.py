@@ -15,6 +15,7 @@ from federec.methods.fedpergnn import FedPerGNN
 from federec.methods.fedrap import FedRAP
 from federec.methods.fedrecgel import FedRecGEL
 from federec.methods.fedrecon import FedRecon
+from federec.methods.fedsasrec import FedSASRec
 from federec.methods.ials import IALS
 from federec.methods.lightgcn import LightGCN
 from federec.methods.local_only import LocalOnly
@@ -25,13 +26,14 @@ from federec.methods.negative_count import NegativeCount
 from federec.methods.pfedrec import PFedRec
 from federec.methods.popularity import Popularity
 from federec.methods.references import Kind
+from federec.methods.sasrec import SASRec
 
 METHODS: dict[str, type[Method]] = {
     m.name: m
     for m in (
         *(PFedRec, FedMF, FedNCF, FedRAP, FedRecon, FedRecGEL, MetaMF, FedPerGNN),
-        *(FedEASE, FedALS, FCF),
-        *(Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF, LightGCN),
+        *(FedEASE, FedALS, FCF, FedSASRec),
+        *(Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF, LightGCN, SASRec),
     )
 }
 

@@ -195,9 +195,19 @@ class Work:
             touched[update.ids] = True
             total.add(update)
 
-        channel, seed = self.link.channel.per_user, self.config.seed
+        channel, seed, users = self.link.channel.per_user, self.config.seed, self.users
         learned = learn(
-            method, state, self.devices, self.users, seed, order.round, channel, deliver, observe, None, Real()
+            method,
+            state,
+            self.devices,
+            users,
+            seed,
+            order.round,
+            channel,
+            deliver,
+            observe,
+            random=Real(),
+            sum_only=True,
         )
         sums = {name: (float(sum_), int(count)) for name, (sum_, count) in learned.figures.items()}
         for ranks in rankings:

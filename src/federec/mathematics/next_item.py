@@ -1,0 +1,142 @@
+"""Learning which item comes next: histories cut into windows, the loss of a transformer on them, and its gradient.
+
+    loss = - sum over positions t of ln softmax_j(output_t . v_j + bias_j)[item t + 1]
+
+A long history is cut into windows from its end, so that each of its items but the first is a target once. Windows of
+like lengths are computed together, and logits for some positions at a time: there is never a table of all positions
+and items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federec import streams
+from federec.cohort.layers import Params
+from federec.mathematics.transformer import Dropout, Transformer, encode, encode_last
+
+_POSITIONS, _GPU_POSITIONS = 1 << 12, 1 << 17  # that go through the network together, padding included
+_LOGITS, _GPU_LOGITS = 1 << 20, 1 << 28  # held at a time
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of several histories, sorted by falling length and padded on the right."""
+
+    items: Tensor
+    """[W, T] inputs."""
+    targets: Tensor
+    """[W, T] the item that follows each; -1 for padding."""
+    counts: Tensor
+    """[W] inputs of each window."""
+    owner: Tensor
+    """[W] the history that each window is of."""
+    first: Tensor
+    """[W] position of the window's first input in its history."""
+
+    @staticmethod
+    def of(items: Tensor, counts: Tensor, window: int) -> Windows:
+        """The windows of histories [C, L] with so many items, oldest first."""
+        targets = (counts - 1).clamp(min=0)
+        many = -(-targets // window)
+        owner = torch.repeat_interleave(torch.arange(len(items), device=items.device), many)
+        from_end = torch.arange(len(owner), device=items.device) - (many.cumsum(0) - many)[owner]
+        stop = targets[owner] - from_end * window
+        first = (stop - window).clamp(min=0)
+        order = (stop - first).argsort(descending=True, stable=True)
+        owner, first, length = owner[order], first[order], (stop - first)[order]
+        step = torch.arange(int(length[0]) if len(length) else 0, device=items.device)
+        real, at = step < length[:, None], first[:, None] + step
+        at = at.where(real, 0)
+        inputs, following = items[owner[:, None], at], items[owner[:, None], at + 1]
+        return Windows(inputs, following.where(real, -1), length, owner, first)
+
+    def parts(self) -> Iterator[Windows]:
+        """A few windows at a time, without needless padding."""
+        for some in _together(self.counts):
+            width = int(self.counts[some.start])
+            yield Windows(
+                self.items[some, :width],
+                self.targets[some, :width],
+                self.counts[some],
+                self.owner[some],
+                self.first[some],
+            )
+
+
+def gradient(shape: Transformer, p: Params, windows: Windows, rate: float, keys: Tensor) -> tuple[Tensor, Params]:
+    """Each history's loss, summed over its positions, and the gradient of their sum. Values are dropped at this rate,
+    by random numbers of each history's key [C]."""
+    losses = p["item_bias"].new_zeros(len(keys))
+    total = {name: torch.zeros_like(value) for name, value in p.items()}
+    below = {name: value.detach().requires_grad_() for name, value in p.items() if name != "item_bias"}
+    for part in windows.parts():
+        position = part.first[:, None] + torch.arange(part.items.shape[1], device=part.items.device)
+        dropout = Dropout(rate, keys[part.owner], position)
+        real = part.targets >= 0
+        output = encode(shape, below, part.items, part.counts, dropout)[real]
+        loss, onto, items, bias = _softmax(output.detach(), p["items"], p["item_bias"], part.targets[real])
+        losses.index_add_(0, part.owner[:, None].expand_as(real)[real], loss)
+        total["items"] += items
+        total["item_bias"] += bias
+        for name, found in zip(below, torch.autograd.grad(output, [*below.values()], onto), strict=True):
+            total[name] += found
+    return losses, total
+
+
+def _softmax(output: Tensor, items: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    """The loss at outputs [P, dim], and its gradients with respect to outputs, item rows and biases, by hand: autograd
+    would hold three tables [P, items] at a time, this holds one."""
+    loss, onto = output.new_empty(len(output)), torch.empty_like(output)
+    to_items, to_bias = torch.zeros_like(items), torch.zeros_like(bias)
+    size = max(1, (_GPU_LOGITS if output.is_cuda else _LOGITS) // len(items))
+    for start in range(0, len(output), size):
+        part = slice(start, start + size)
+        logits, target = torch.addmm(bias, output[part], items.T), targets[part, None]
+        chosen, most = logits.gather(1, target), logits.amax(1, keepdim=True)
+        error = logits.sub_(most).exp_()
+        total = error.sum(1, keepdim=True)
+        loss[part] = (total.log() + most - chosen)[:, 0]
+        error.div_(total).scatter_add_(1, target, error.new_full(target.shape, -1.0))
+        onto[part] = error @ items
+        to_items.addmm_(error.T, output[part])
+        to_bias += error.sum(0)
+    return loss, onto, to_items, to_bias
+
+
+def outputs(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Tensor:
+    """What the network makes of histories [C, L] with so many items, oldest first: [C, dim], of which the product with
+    an item's row, plus its bias, is the item's score. Zeros for an empty history."""
+    order = counts.argsort(descending=True, stable=True)
+    seen = counts[order].clamp(max=shape.window)
+    found = p["items"].new_zeros(len(items), shape.dim)
+    for some in _together(seen.clamp(min=1)):
+        rows, length = order[some], seen[some]
+        width = int(length[0])
+        if not width:
+            break
+        step = torch.arange(width, device=items.device)
+        at = (counts[rows, None] - length[:, None] + step).clamp(max=items.shape[1] - 1)
+        last = encode_last(shape, p, items[rows[:, None], at], length)
+        found[rows] = last * (length > 0)[:, None]
+    return found
+
+
+def _together(counts: Tensor) -> Iterator[slice]:
+    """Slices of windows of these falling lengths, that go through the network at once."""
+    start, most = 0, _GPU_POSITIONS if counts.is_cuda else _POSITIONS
+    lengths = counts.tolist()
+    while start < len(lengths):
+        stop = start + max(1, most // lengths[start])
+        yield slice(start, min(stop, len(lengths)))
+        start = stop
+
+
+def stream_keys(keys: Tensor, step: int) -> Tensor:
+    """Keys of the random numbers of a device's local step in a round, from its keys in that round."""
+    found: Tensor = streams.bits(keys, streams.DROPOUT + step)
+    return found

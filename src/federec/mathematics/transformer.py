@@ -1,0 +1,145 @@
+"""A transformer over a user's items, oldest first, as plain functions of named parameters.
+
+    h_t = v(item t) + place(t)                     places count from the newest item of the window backwards
+    h = h + Attention(norm(h))                     causal: position t sees items 0..t
+    h = h + W2 GELU(W1 norm(h) + b1) + b2          both in each of the layers; norms come first
+    output_t = norm(h_t),    logit_tj = output_t . v_j + bias_j            one table of items for input and output
+
+Padding is on the right, where no real position looks. Dropout follows the embedding, the weights of attention, both
+parts of each layer and the GELU. Its masks are a pure function of (key of the device's stream, position in its
+history), so that they do not depend on padding, nor on which windows are computed together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, gelu, layer_norm, linear, scaled_dot_product_attention
+
+from federec import streams
+from federec.cohort.layers import ITEMS, Param, Params
+
+_LANES = 4  # random numbers of 16 bits in one draw of 64
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """The sizes of the network."""
+
+    dim: int = 64
+    layers: int = 2
+    heads: int = 2
+    window: int = 200
+    """Items that it sees at most."""
+
+    def params(self) -> dict[str, Param]:
+        """Its parameters. The scale of a norm is stored as its difference from 1."""
+        dim = self.dim
+        params = {
+            "items": Param((ITEMS, dim), scale=0.02),
+            "item_bias": Param((ITEMS,), "zeros"),
+            "places": Param((self.window, dim), scale=0.02),
+            **_norm("norm", dim),
+        }
+        for layer in range(self.layers):
+            # No bias: that of keys would have a gradient of zero, and Adam would make steps of its rounding errors.
+            params[f"{layer}.attention.in.weight"] = Param((3 * dim, dim), "uniform", math.sqrt(6 / (4 * dim)))
+            params |= _norm(f"{layer}.attention.norm", dim) | _linear(f"{layer}.attention.out", dim, dim, dim**-0.5)
+            params |= _norm(f"{layer}.hidden.norm", dim) | _linear(f"{layer}.hidden.in", dim, 4 * dim, dim**-0.5)
+            params |= _linear(f"{layer}.hidden.out", 4 * dim, dim, (4 * dim) ** -0.5)
+        return params
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Which values are dropped in some windows."""
+
+    rate: float
+    key: Tensor
+    """[W] a key of random numbers for each window."""
+    position: Tensor
+    """[W, T] positions of the window's items in their history."""
+
+    def __call__(self, x: Tensor, site: int) -> Tensor:
+        """x [W, T, width] with values dropped and the others made larger; `site` is the number of the place in the
+        network."""
+        if not self.rate:
+            return x
+        return x * self.mask(x.shape[2], x.shape[2], site)
+
+    def mask(self, width: int, most: int, site: int) -> Tensor:
+        """[W, T, width]: 0 for what is dropped. The numbers are the same for any `width` up to `most`."""
+        draws = torch.arange(-(-width // _LANES), device=self.key.device)
+        draw = (site << 32) + self.position[:, :, None] * -(-most // _LANES) + draws
+        lanes: Tensor = streams.bits(self.key[:, None, None], draw).view(torch.int16)[:, :, :width]
+        return (lanes >= round(self.rate * (1 << 16)) - (1 << 15)) * (1 / (1 - self.rate))
+
+
+def encode(shape: Transformer, p: Params, items: Tensor, counts: Tensor, dropout: Dropout | None = None) -> Tensor:
+    """Outputs [W, T, dim] at all positions of windows [W, T] of items, padded on the right to any width."""
+    h = _embedded(shape, p, items, counts, dropout)
+    for layer in range(shape.layers):
+        h = _layer(shape, p, layer, h, None, dropout)
+    return _normed(p, "norm", h)
+
+
+def encode_last(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Tensor:
+    """Outputs [W, dim] at the last position only: what the last layer makes of the others is not needed."""
+    h, last = _embedded(shape, p, items, counts, None), (counts - 1).clamp(min=0)
+    for layer in range(shape.layers):
+        h = _layer(shape, p, layer, h, last if layer == shape.layers - 1 else None, None)
+    return _normed(p, "norm", h[:, 0])
+
+
+def _embedded(shape: Transformer, p: Params, items: Tensor, counts: Tensor, dropout: Dropout | None) -> Tensor:
+    place = shape.window - counts[:, None] + torch.arange(items.shape[1], device=items.device)
+    h = embedding(items, p["items"]) + embedding(place.clamp(0, shape.window - 1), p["places"])
+    return h if dropout is None else dropout(h, 0)
+
+
+def _layer(
+    shape: Transformer, p: Params, layer: int, h: Tensor, last: Tensor | None, dropout: Dropout | None
+) -> Tensor:
+    """One layer at all positions; with `last` [W] only at that one."""
+
+    first = 1 + (3 + shape.heads) * layer  # number of the layer's first place for dropout; 0 is the embedding
+
+    def dropped(x: Tensor, site: int) -> Tensor:
+        return x if dropout is None else dropout(x, first + site)
+
+    x = linear(_normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"])
+    query, key, value = (part.unflatten(2, (shape.heads, -1)).transpose(1, 2) for part in x.chunk(3, 2))
+    if dropout is not None and dropout.rate:
+        masks = [dropout.mask(h.shape[1], shape.window, first + 3 + head) for head in range(shape.heads)]
+        later = torch.ones_like(masks[0][0], dtype=torch.bool).triu(1)
+        weights = (query @ key.mT * query.shape[3] ** -0.5).masked_fill(later, -torch.inf).softmax(3)
+        mixed = (weights * torch.stack(masks, 1)) @ value
+    elif last is None:
+        mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
+    else:
+        row = torch.arange(len(h), device=h.device)
+        seen = torch.arange(h.shape[1], device=h.device) <= last[:, None]
+        query, h = query[row, :, last][:, :, None], h[row, last][:, None]
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=seen[:, None, None])
+    h = h + dropped(_through(p, f"{layer}.attention.out", mixed.transpose(1, 2).flatten(2)), 0)
+    x = _through(p, f"{layer}.hidden.in", _normed(p, f"{layer}.hidden.norm", h))
+    return h + dropped(_through(p, f"{layer}.hidden.out", dropped(gelu(x), 1)), 2)
+
+
+def _norm(name: str, dim: int) -> dict[str, Param]:
+    return {f"{name}.scale": Param((dim,), "zeros"), f"{name}.shift": Param((dim,), "zeros")}
+
+
+def _linear(name: str, inputs: int, outputs: int, bound: float) -> dict[str, Param]:
+    return {f"{name}.weight": Param((outputs, inputs), "uniform", bound), f"{name}.bias": Param((outputs,), "zeros")}
+
+
+def _normed(p: Params, name: str, x: Tensor) -> Tensor:
+    return layer_norm(x, x.shape[-1:], 1 + p[f"{name}.scale"], p[f"{name}.shift"])
+
+
+def _through(p: Params, name: str, x: Tensor) -> Tensor:
+    return linear(x, p[f"{name}.weight"], p[f"{name}.bias"])

@@ -1,0 +1,129 @@
+"""FedSASRec - SASRec (Kang and McAuley, ICDM 2018) trained on devices, ours.
+
+    g_i = sum over the positions of device i of d loss / d parameters         n_i = number of these positions
+    G = sum_i g_i / sum_i n_i,       parameters step by AdamW along G         on the server
+
+The server needs nothing but two sums, so a round with some devices is the step of centralised `sasrec` with these users
+as the mini-batch, and secure aggregation fits. A device sends g_i and n_i, both divided by the length of the window so
+that values stay near 1. It scores with the parameters and its own history.
+
+With several local steps g_i is the mean of the gradients on the way of a device that goes down its own loss:
+    g_i = (1 / S) sum_s g_i(p_s),    p_(s+1) = p_s - local_lr g_i(p_s) / n_i
+
+What a server would see of a single device without secure aggregation: which biases b_j a gradient raises, which are
+those of the device's own items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import NonNegativeFloat, PositiveInt
+from torch import Tensor
+
+from federec.cohort.cohort import Cohort
+from federec.cohort.draw import History
+from federec.cohort.layers import Param, Params, dot
+from federec.cohort.optim import server_moments
+from federec.cohort.rows import Rows
+from federec.mathematics.next_item import Windows, gradient, outputs, stream_keys
+from federec.methods.base import DeviceMethod
+from federec.methods.sequence import SequenceSettings
+
+_REASON = "its devices send gradients of a model that sees the order of items, and draw no samples"
+_LEAST = 1e-8  # of a mean of positions: possibly no device has any
+
+
+class FedSASRec(DeviceMethod, SequenceSettings):
+    """A transformer over a device's items in their order, from one gradient a device and round.
+
+    >>> fr.FedSASRec(dim=8).dim
+    8
+    """
+
+    name: ClassVar[str] = "fedsasrec"
+    paper: ClassVar[str] = "ours, after Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018"
+    reads_history: ClassVar[bool] = True
+    default_participation: ClassVar[float] = 0.1
+    default_rounds: ClassVar[int] = 1200
+    refuses: ClassVar[Mapping[str, str]] = dict.fromkeys(("dualper", "plgc", "sam", "recency"), _REASON)
+
+    negatives: Literal[0] = 0
+    """None are drawn: every item competes with the next one."""
+    schedule: PositiveInt = 1200
+    """Rounds over which the rate of AdamW falls; give it the number of rounds of the run."""
+    local_steps: PositiveInt = 1
+    """Gradients that a device takes in a round, one after the other; with 1 a round is a step of `sasrec`."""
+    local_lr: NonNegativeFloat = 0.1
+    """Step of a device between two of its gradients."""
+
+    def shared(self) -> dict[str, Param]:
+        return self.network.params()
+
+    def sends(self) -> dict[str, Param]:
+        return self.shared() | {"positions": Param((1,), "zeros")}
+
+    def fetch(self, shared: Params, users: Tensor, rows: Rows) -> tuple[Params, Params]:
+        return {}, {}  # devices read the shared parameters and do not change them
+
+    def fit(self, cohort: Cohort) -> None:
+        """Nothing is kept on the device: it takes its gradient when it is asked for its message."""
+
+    def message(self, cohort: Cohort, shared: Params) -> Params:
+        assert cohort.history is not None
+        alone = torch.arange(len(cohort), device=cohort.users.device).split(1)
+        sent, losses = [], []
+        for one in alone:
+            loss, message = self._sum(shared, cohort.history.of(one), cohort.samples.key[one])
+            sent.append(message)
+            losses.append(loss)
+        cohort.losses = [torch.cat(losses)]
+        return {name: torch.stack([message[name] for message in sent]) for name in self.sends()}
+
+    def summed(self, cohort: Cohort, shared: Params) -> Params | None:
+        if self.local_steps > 1:
+            return None
+        assert cohort.history is not None
+        loss, message = self._sum(shared, cohort.history, cohort.samples.key)
+        cohort.losses = [loss]
+        return message
+
+    def _sum(self, shared: Params, history: History, keys: Tensor) -> tuple[Tensor, Params]:
+        """Each device's mean loss, and the sum of their messages."""
+        windows = Windows.of(history.items, history.counts, self.window)
+        count = windows.counts.sum()
+        p, total = shared, {name: torch.zeros_like(value) for name, value in shared.items()}
+        for step in range(self.local_steps):
+            losses, found = gradient(self.network, p, windows, self.dropout, stream_keys(keys, step))
+            for name, value in found.items():
+                total[name] += value / (self.local_steps * self.window)
+            if step + 1 < self.local_steps:  # these are a single device's
+                p = {name: p[name] - self.local_lr / count.clamp(min=1) * value for name, value in found.items()}
+        mean = losses / (history.counts - 1).clamp(min=1)
+        return mean, total | {"positions": (count / self.window).to(mean)[None]}
+
+    def upload_bytes(self, cohort: Cohort, message: Params) -> Tensor:
+        return torch.full_like(cohort.users, 4 + int(self.download_bytes(cohort)[0]))
+
+    def download_bytes(self, cohort: Cohort) -> Tensor:
+        values = sum(torch.Size(param.sized(cohort.n_items)).numel() for param in self.shared().values())
+        return torch.full_like(cohort.users, 4 * values)
+
+    def server_start(self, shared: Params) -> Params:
+        return server_moments(shared)
+
+    def server_step(self, shared: Params, mean: Params, memory: Params) -> Params:
+        positions = mean["positions"].clamp(min=_LEAST)
+        gradients = {name: mean[name] / positions for name in shared}
+        return self.stepped(shared, gradients, memory, self.schedule)
+
+    def recall(self, shared: Params, history: History, items: Tensor) -> Params:
+        output = outputs(self.network, shared, history.items, history.counts)
+        same = items.stride(0) == 0  # everybody scores the same items
+        rows = shared["items"][items[0]].expand(len(items), -1, -1) if same else shared["items"][items]
+        return {"scores": dot(output, rows) + shared["item_bias"][items]}
+
+    def score(self, p: Params) -> Tensor:
+        return p["scores"]
