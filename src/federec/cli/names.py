@@ -6,8 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 METHODS = (
-    *("pfedrec", "fedmf", "fedncf", "fedrap", "fedrecon", "fedrecgel", "metamf", "fedpergnn", "fedease", "fedals"),
-    *("fcf", "popularity", "local-only", "negative-count", "ease", "ials", "mf", "ncf", "lightgcn"),
+    *("pfedrec", "fedmf", "fedncf", "fedrap", "fedrecon", "fedrecgel", "metamf", "fedpergnn", "fedease"),
+    *(
+        "fednext",
+        "fedals",
+        "fcf",
+        "popularity",
+        "local-only",
+        "negative-count",
+        "ease",
+        "ials",
+        "mf",
+        "ncf",
+        "lightgcn",
+    ),
 )
 PLUGINS = ("dualper", "plgc", "sam", "ldp", "recency")
 SETS = (*("tastes", "ml-100k", "ml-1m", "lastfm-2k", "lastfm-listens", "amazon-video", "amazon-video-10", "filmtrust"),)
