@@ -238,7 +238,7 @@ class FedNext(DeviceMethod):
         return {SUMS: sums.flatten(3, 4).flatten(1, 2), NEXT: next_.flatten(1, 2)}
 
     def traffic(self, round_: int, own: Tensor, n_items: int) -> tuple[Tensor, Tensor]:
-        """Bytes that devices with this many items of their own send and receive; of a symmetric sum they send one half."""
+        """Bytes that devices with this many own items send and receive. Of a symmetric sum they send one half."""
         turn, kinds = self.turn(round_), len(self.half_lives[0])
         wide = kinds * self.dim
         values = {SKETCH: n_items * self.dim, SUMS: wide * (wide + 1) // 2, NEXT: wide * n_items}

@@ -118,8 +118,8 @@ class NeuralScore:
 
 @dataclass(frozen=True)
 class DecayedPairs:
-    """Devices learn nothing. They send sums over pairs of their items. What a pair is worth only depends on the order of
-    the two, their distance and how many items follow (`mathematics.decay`)."""
+    """Devices learn nothing. They send sums over pairs of their items. What a pair is worth only depends on the order
+    of the two, their distance and how many items follow (`mathematics.decay`)."""
 
     parts: Callable[[int], tuple[str, ...]]
     """The names of the sums that are sent in a round; empty means that nothing is."""
