@@ -15,6 +15,7 @@ from federec.federation.scoring import score_global
 from federec.federation.state import State
 from federec.methods.ease import item_weights
 from federec.methods.fednext import FedNext
+from federec.methods.fednext_projected import FedNextProjected
 from federec.plugins.registry import build
 from federec.runtimes.simulation import trainer
 from federec.stages.secure_sum import SecureSum
@@ -204,7 +205,7 @@ def test_blocks_send_the_same_in_more_rounds(random_split, blocks):
 @pytest.mark.parametrize("sweeps", [0, 2])
 def test_projected_weights_are_those_of_pooled_rows(random_split, sweeps):
     split = random_split(users=60, items=40, most=30)
-    method = FedNext(**ALL, upload="projected", dim=5, sweeps=sweeps)
+    method = FedNextProjected(**ALL, dim=5, sweeps=sweeps)
     assert method.most_rounds == sweeps + 1
     state, reports = played(method, split)
     rows = state.shared["rows"].double().numpy()
@@ -225,7 +226,7 @@ def test_projected_weights_are_those_of_pooled_rows(random_split, sweeps):
 def test_learned_rows_span_what_most_items_share(random_split):
     """Many sweeps give the leading eigenvectors of the co-occurrence."""
     split = random_split(users=60, items=30, most=20)
-    state, _ = played(FedNext(upload="projected", dim=3, sweeps=60), split, 60)
+    state, _ = played(FedNextProjected(dim=3, sweeps=60), split, 60)
     x = np.zeros((60, 30))
     for user, sequence in enumerate(sequences(split)):
         x[user, sequence] = 1
@@ -234,9 +235,9 @@ def test_learned_rows_span_what_most_items_share(random_split):
     np.testing.assert_allclose(angles, 1, atol=1e-2)
 
 
-@pytest.mark.parametrize("upload", ["dense", "projected"])
-def test_it_works_from_secure_sums(random_split, upload):
-    split, method = random_split(users=40, items=30), FedNext(**ALL, blend=(0.5,), upload=upload, dim=6)
+@pytest.mark.parametrize("method", [FedNext(**ALL, blend=(0.5,)), FedNextProjected(**ALL, dim=6)], ids=lambda m: m.name)
+def test_it_works_from_secure_sums(random_split, method):
+    split = random_split(users=40, items=30)
     link = Link.of(method, (SecureSum(),))
     (plain, _), (hidden, reports) = played(method, split), played(method, split, link=link)
     torch.testing.assert_close(hidden.shared["weights"], plain.shared["weights"], rtol=0, atol=1e-3)
@@ -255,7 +256,7 @@ def test_a_trial_spoilt_by_noise_ranks_nothing_and_another_counts(random_split):
     [
         *({"l2": ()}, {"l2": (0.0,)}, {"half_lives": ()}, {"half_lives": ((),)}, {"half_lives": ((-1.0,),)}),
         *({"half_lives": ((1.0,), (1.0, 2.0))}, {"target": ()}, {"target": (-1.0,)}, {"blend": ()}, {"blend": (-1.0,)}),
-        *({"rise": 0.0}, {"upload": "zip"}, {"blocks": 0}, {"dim": 0}, {"sweeps": -1}, {"negatives": 4}),
+        *({"rise": 0.0}, {"blocks": 0}, {"negatives": 4}),
     ],
 )
 def test_senseless_settings_are_refused(settings):

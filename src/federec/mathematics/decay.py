@@ -27,6 +27,10 @@ class PairTables(NamedTuple):
     following: Tensor
     """By the number of items after both."""
 
+    def to(self, device: torch.device) -> PairTables:
+        """The tables on that device."""
+        return PairTables(*(table.to(device) for table in self))
+
     def value(self, part: int, first: Tensor, second: Tensor) -> Tensor:
         """The value of pairs whose items have these ages (`History.age`)."""
         apart, follow = (first - second).abs(), torch.minimum(first, second)

@@ -12,6 +12,7 @@ from federec.methods.fedease import FedEASE
 from federec.methods.fedmf import FedMF
 from federec.methods.fedncf import FedNCF
 from federec.methods.fednext import FedNext
+from federec.methods.fednext_projected import FedNextProjected
 from federec.methods.fedpergnn import FedPerGNN
 from federec.methods.fedrap import FedRAP
 from federec.methods.fedrecgel import FedRecGEL
@@ -31,7 +32,7 @@ METHODS: dict[str, type[Method]] = {
     m.name: m
     for m in (
         *(PFedRec, FedMF, FedNCF, FedRAP, FedRecon, FedRecGEL, MetaMF, FedPerGNN),
-        *(FedEASE, FedNext, FedALS, FCF),
+        *(FedEASE, FedNext, FedNextProjected, FedALS, FCF),
         *(Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF, LightGCN),
     )
 }
