@@ -6,20 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 METHODS = (
-    *("pfedrec", "fedmf", "fedncf", "fedrap", "fedrecon", "fedrecgel", "metamf", "fedpergnn", "fedease"),
-    *(
-        "fednext",
-        "fedals",
-        "fcf",
-        "popularity",
-        "local-only",
-        "negative-count",
-        "ease",
-        "ials",
-        "mf",
-        "ncf",
-        "lightgcn",
-    ),
+    *("pfedrec", "fedmf", "fedncf", "fedrap", "fedrecon", "fedrecgel", "metamf", "fedpergnn", "fedease", "fednext"),
+    *("fednext-projected", "fedals", "fcf", "popularity", "local-only", "negative-count", "ease", "ials", "mf", "ncf"),
+    *("lightgcn",),
 )
 PLUGINS = ("dualper", "plgc", "sam", "ldp", "recency")
 SETS = (*("tastes", "ml-100k", "ml-1m", "lastfm-2k", "lastfm-listens", "amazon-video", "amazon-video-10", "filmtrust"),)
