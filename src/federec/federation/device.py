@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from federec.cohort.chunks import GPU_PADDING, PADDING, plan
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices, draw
-from federec.cohort.layers import Params
+from federec.cohort.layers import ITEMS, Params
 from federec.cohort.rows import Rows
 from federec.cohort.update import Update
 from federec.federation.channel import Channel
@@ -106,6 +107,9 @@ def cohorts(
     )
     per_sample = _SAMPLE_BYTES + 8 * (width + sent)
     per_device = 8 * devices.n_items + 16 * min(method.batch, int(lengths[0])) * width
+    for param in method.sends().values():
+        if ITEMS in param.shape and not param.rows:  # a layer as wide as the catalogue
+            per_device += 8 * prod(param.sized(devices.n_items))
     if format_ is not None and format_.rows == "all":
         per_device += 8 * devices.n_items * (width + sent)
     for part in plan(lengths, per_sample, per_device, memory, padding):
