@@ -235,6 +235,14 @@ def test_learned_rows_span_what_most_items_share(random_split):
     np.testing.assert_allclose(angles, 1, atol=1e-2)
 
 
+def test_rows_may_be_wider_than_the_catalogue(random_split):
+    """Then nothing is lost, and the scores are those without a projection."""
+    split = random_split(users=40, items=20)
+    wide, whole = FedNextProjected(**ALL, dim=25), FedNext(**ALL, blend=(0.0,))
+    got, expected = (scores(method, split, played(method, split)[0]) for method in (wide, whole))
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("method", [FedNext(**ALL, blend=(0.5,)), FedNextProjected(**ALL, dim=6)], ids=lambda m: m.name)
 def test_it_works_from_secure_sums(random_split, method):
     split = random_split(users=40, items=30)

@@ -90,7 +90,12 @@ class FedNextProjected(NextItem):
         return torch.full_like(own, 4 * up), 4 * down
 
     def beside(self, turn: Turn, shared: Params, mean: Params) -> Params:
-        return {"rows": torch.linalg.qr(mean[SKETCH].double()).Q.float().contiguous()} if SKETCH in mean else {}
+        if SKETCH not in mean:
+            return {}
+        columns = torch.linalg.qr(mean[SKETCH].double()).Q
+        rows = torch.zeros_like(shared["rows"])
+        rows[:, : columns.shape[1]] = columns  # no more than there are items
+        return {"rows": rows}
 
     def regression(self, sums: Params) -> tuple[dict[tuple[int, int], Tensor], list[Tensor]]:
         grid, places = sums[SUMS].unflatten(0, (self.kinds, -1)).unflatten(2, (self.kinds, -1)), range(self.kinds)
