@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from federec.methods.fedease import FedEASE as FedEASE
     from federec.methods.fedmf import FedMF as FedMF
     from federec.methods.fedncf import FedNCF as FedNCF
+    from federec.methods.fednext import FedNext as FedNext
+    from federec.methods.fednext_projected import FedNextProjected as FedNextProjected
     from federec.methods.fedpergnn import FedPerGNN as FedPerGNN
     from federec.methods.fedrap import FedRAP as FedRAP
     from federec.methods.fedrecgel import FedRecGEL as FedRecGEL
@@ -91,6 +93,8 @@ _HOMES = {
     "FedEASE": "methods.fedease",
     "FedMF": "methods.fedmf",
     "FedNCF": "methods.fedncf",
+    "FedNext": "methods.fednext",
+    "FedNextProjected": "methods.fednext_projected",
     "FedPerGNN": "methods.fedpergnn",
     "FedRAP": "methods.fedrap",
     "FedRecGEL": "methods.fedrecgel",

@@ -9,6 +9,7 @@ from federec.federation.engine import fused_round, neighbours
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, score_own
 from federec.federation.state import State
+from federec.methods.fednext import FedNext
 from federec.methods.fedrap import FedRAP
 from federec.plugins.registry import build
 from federec.runtimes.simulation import trainer
@@ -226,3 +227,43 @@ def test_devices_stop_when_their_loss_has_settled(devices):
 def test_what_the_additive_kernel_cannot_play(settings):
     assert FedRAP(**settings).fused_form(50) is None
     assert FedRAP().fused_form(50) is not None
+
+
+PAIRS = [
+    {"half_lives": ((1.0, 6.0, 0.0),), "target": (2.0,), "l2": (3.0,), "blend": (0.0, 0.5)},
+    {"half_lives": ((3.0,), (0.0,)), "target": (0.0,), "l2": (1.0, 9.0), "blend": (0.0,)},
+    {"half_lives": ((3.0, 0.0),), "l2": (5.0,), "blocks": 3},
+]
+
+
+@pytest.mark.parametrize("users", [None, [1, 4, 0, 7, 8]], ids=["all", "some"])
+@pytest.mark.parametrize("settings", PAIRS, ids=str)
+def test_the_kernel_of_pairs_plays_the_same_round(devices, settings, users):
+    method = FedNext(**settings)
+    users = None if users is None else torch.tensor(users)
+    for rounds in range(1, method.most_rounds + 1):  # sums are dropped when nothing needs them any more
+        engines_agree(method, devices, users, range(1, rounds + 1), 1e-5)
+
+
+def test_threads_change_no_bit_of_sums_over_pairs(devices):
+    states = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        try:
+            method = FedNext(l2=(1.0, 2.0))
+            state = State.start(method, devices.n_items, len(devices), 1)
+            playing = fused_round(method, state, devices, 7, 1)
+            torch.set_num_threads(1)  # solving must not differ
+            playing.play(torch.arange(len(devices)), torch.zeros(len(devices), 0))
+            playing.finish()
+        finally:
+            torch.set_num_threads(1)
+        states.append(state.tensors())
+    assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
+
+
+def test_a_run_of_few_rounds_takes_the_kernel_of_pairs_where_there_are_many_pairs(random_split, monkeypatch):
+    split, rules = random_split(), protocol("clean")
+    assert trainer(FedNext(), split, rules, 0, engine="auto", rounds=2).engine_choice.used == "torch"
+    monkeypatch.setattr("federec.runtimes.simulation._LONG", int((np.diff(split.ptr) ** 2).sum()))
+    assert trainer(FedNext(), split, rules, 0, engine="auto", rounds=2).engine_choice.used == "fused"

@@ -28,7 +28,7 @@ SECURE = ("secure-sum",)
 SMALL = {"dim": 4, "item_lr_factor": 0.2}
 
 
-@pytest.mark.parametrize("method", ["pfedrec", "fedmf", "fedncf", "fedrap", "fedease", "fedals"])
+@pytest.mark.parametrize("method", ["pfedrec", "fedmf", "fedncf", "fedrap", "fedease", "fednext", "fedals"])
 def test_a_hidden_federation_learns_what_a_local_run_learns(federation, random_split, small, tmp_path, method):
     data, settings = random_split(users=12, items=40).data, small(method).model_dump(mode="json")
     made = federation(data, method, nodes=4, rounds=2, settings=settings, channel=("secure-sum:most=16",), minimum=2)

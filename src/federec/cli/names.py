@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 METHODS = (
-    *("pfedrec", "fedmf", "fedncf", "fedrap", "fedrecon", "fedrecgel", "metamf", "fedpergnn", "fedease", "fedals"),
-    *("fcf", "fedsasrec", "popularity", "local-only", "negative-count"),
+    *("pfedrec", "fedmf", "fedncf", "fedrap", "fedrecon", "fedrecgel", "metamf", "fedpergnn", "fedease", "fednext"),
+    *("fednext-projected", "fedals", "fcf", "fedsasrec", "popularity", "local-only", "negative-count"),
     *("ease", "ials", "mf", "ncf", "lightgcn", "sasrec"),
 )
 PLUGINS = ("dualper", "plgc", "sam", "ldp", "recency")

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from federec.cohort.draw import Devices
-from federec.federation import fused, fused_neural
+from federec.federation import fused, fused_neural, fused_pairs
 from federec.federation.channel import Link
 from federec.federation.fused_base import RoundInputs
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod, Method
-from federec.methods.forms import AdditiveScore, Form, LinearScore, NeuralScore
+from federec.methods.forms import AdditiveScore, DecayedPairs, Form, LinearScore, NeuralScore
 from federec.plugins.base import without_form
 
 
@@ -43,7 +43,7 @@ class Kernels:
 
     round: Callable[[Any, RoundInputs], Playing]
     """Begins a round of a form."""
-    scores: Callable[[Any, DeviceMethod, State, Tensor, Tensor], Tensor]
+    scores: Callable[[Any, DeviceMethod, State, Devices, Tensor, Tensor], Tensor]
     """Scores for users [C] of items [C, K] with the server's rows."""
     lacks: Callable[[Any], str | None] = _nothing
     """What the kernels cannot do of a form as it is set, as the object of "no kernel ..."; None: they play it."""
@@ -58,6 +58,7 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             LinearScore: Kernels(fused.LinearRound, fused.linear_scores),
             AdditiveScore: Kernels(fused.AdditiveRound, fused.additive_scores),
             NeuralScore: Kernels(fused_neural.NeuralRound, fused_neural.neural_scores),
+            DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
         }
     from federec.federation import fused_gpu  # needs triton
 
@@ -135,7 +136,7 @@ def fused_round(
 def fused_scores(method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     form = _form(method, devices, Link())
-    return kernels(users.device.type)[type(form)].scores(form, method, state, users, items)
+    return kernels(users.device.type)[type(form)].scores(form, method, state, devices, users, items)
 
 
 def warm_up(method: DeviceMethod, state: State, devices: Devices, link: Link | None = None) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.store import RowStore
 from federec.federation.fused_base import Floats, FusedRound, RoundInputs, histories, on_threads
@@ -115,7 +116,9 @@ class AdditiveRound(FusedRound):
         return mixing_note(self.state, self.form.mixing, self.users)
 
 
-def linear_scores(form: LinearScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
+def linear_scores(
+    form: LinearScore, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
+) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     request, threads, tables = asked(users, items), torch.get_num_threads(), linear_tables(state, form)
     if form.own:  # a sum of which one part is missing
@@ -127,7 +130,9 @@ def linear_scores(form: LinearScore, method: DeviceMethod, state: State, users: 
     return torch.from_numpy(request.scores)
 
 
-def additive_scores(form: AdditiveScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
+def additive_scores(
+    form: AdditiveScore, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
+) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows and each device's own."""
     request, tables = asked(users, items), additive_tables(state, form)
     on_threads(torch.get_num_threads(), lambda thread: additive.additive_scores(thread, tables, request))

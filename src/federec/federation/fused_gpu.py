@@ -251,7 +251,9 @@ class AdditiveRound(GpuRound):
         )
 
 
-def linear_scores(form: LinearScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
+def linear_scores(
+    form: LinearScore, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
+) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     if form.own:  # a store of private rows is faster asked as a whole
         return score_global(method, state, users, items)
@@ -266,7 +268,9 @@ def linear_scores(form: LinearScore, method: DeviceMethod, state: State, users: 
     return out
 
 
-def additive_scores(form: AdditiveScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
+def additive_scores(
+    form: AdditiveScore, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
+) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows and each device's own."""
     return score_global(method, state, users, items)  # a store of private rows is faster asked as a whole
 

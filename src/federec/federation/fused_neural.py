@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
 from federec.federation.fused_base import FusedRound, RoundInputs, histories, on_threads
@@ -91,7 +92,9 @@ def first_products(rows: Tensor, net: Net) -> Tensor:
     return rows @ torch.from_numpy(net.weights[0])
 
 
-def neural_scores(form: NeuralScore, method: DeviceMethod, state: State, users: Tensor, items: Tensor) -> Tensor:
+def neural_scores(
+    form: NeuralScore, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
+) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     shape, net = network(state, form)
     *product, rows = (state.shared[name] for name in form.tables)

@@ -28,7 +28,7 @@ from federec.cohort.draw import History
 from federec.cohort.layers import Param, Params, dot
 from federec.cohort.optim import server_moments
 from federec.cohort.rows import Rows
-from federec.mathematics.next_item import Windows, gradient, outputs, stream_keys
+from federec.mathematics.windows import Windows, gradient, outputs, stream_keys
 from federec.methods.base import DeviceMethod
 from federec.methods.sequence import SequenceSettings
 

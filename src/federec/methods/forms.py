@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch import Tensor
+
+from federec.mathematics.decay import PairTables
+
 
 @dataclass(frozen=True)
 class Mixing:
@@ -112,4 +116,17 @@ class NeuralScore:
     """The same of p and q."""
 
 
-Form = LinearScore | AdditiveScore | NeuralScore
+@dataclass(frozen=True)
+class DecayedPairs:
+    """Devices learn nothing. They send sums over pairs of their items. What a pair is worth only depends on the order
+    of the two, their distance and how many items follow (`mathematics.decay`)."""
+
+    parts: Callable[[int], tuple[str, ...]]
+    """The names of the sums that are sent in a round; empty means that nothing is."""
+    tables: Callable[[int, int], PairTables]
+    """What pairs are worth in these sums, for a round and the longest history."""
+    traffic: Callable[[int, Tensor, int], tuple[Tensor, Tensor]]
+    """Bytes that devices send and receive, for a round, the numbers of their own items and the number of all items."""
+
+
+Form = LinearScore | AdditiveScore | NeuralScore | DecayedPairs

@@ -11,6 +11,8 @@ from federec.methods.fedals import FedALS
 from federec.methods.fedease import FedEASE
 from federec.methods.fedmf import FedMF
 from federec.methods.fedncf import FedNCF
+from federec.methods.fednext import FedNext
+from federec.methods.fednext_projected import FedNextProjected
 from federec.methods.fedpergnn import FedPerGNN
 from federec.methods.fedrap import FedRAP
 from federec.methods.fedrecgel import FedRecGEL
@@ -32,7 +34,7 @@ METHODS: dict[str, type[Method]] = {
     m.name: m
     for m in (
         *(PFedRec, FedMF, FedNCF, FedRAP, FedRecon, FedRecGEL, MetaMF, FedPerGNN),
-        *(FedEASE, FedALS, FCF, FedSASRec),
+        *(FedEASE, FedNext, FedNextProjected, FedALS, FCF, FedSASRec),
         *(Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF, LightGCN, SASRec),
     )
 }

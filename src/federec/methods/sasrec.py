@@ -21,7 +21,7 @@ from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.optim import server_moments
 from federec.data.split import Split, ragged
-from federec.mathematics.next_item import Windows, gradient, outputs, stream_keys
+from federec.mathematics.windows import Windows, gradient, outputs, stream_keys
 from federec.methods.central import CentralMethod
 from federec.methods.sequence import SequenceSettings
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,6 +37,7 @@ from federec.federation.server import Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod
+from federec.methods.forms import DecayedPairs
 from federec.runs.config import RunConfig
 from federec.runs.group import ALONE, Group
 from federec.runs.loop import EngineChoice, Played, Review, Trainer
@@ -45,7 +47,8 @@ _POOLED = 256
 """Users whom a centralised method scores at a time."""
 
 _LONG = 2.5e6
-"""Interactions times passes from which kernels pay: compiling one takes about ten seconds, once."""
+"""Interactions times passes, or pairs of a device's items, from which kernels pay: compiling one takes about ten
+seconds, once."""
 
 EngineName = Literal["auto", "torch", "fused"]
 """The engine that a run asks for: stacked cohorts in torch, a fused kernel where the method has one, or the faster."""
@@ -130,9 +133,16 @@ def _engine(
         return EngineChoice(asked, f"the run asks for engine '{asked}'")
     if not isinstance(method, DeviceMethod) or reason is not None:
         return EngineChoice("torch", str(reason))
-    if rounds is not None and len(split.train) * rounds * participation * method.epochs < _LONG:
+    pairs = isinstance(method.fused_form(split.data.n_items), DecayedPairs)
+    work = _pairs(split) if pairs else len(split.train) * (rounds or 1) * method.epochs
+    if rounds is not None and work * participation < _LONG:
         return EngineChoice("torch", "the run is too short to repay compiling a kernel")
     return EngineChoice("fused", f"'{name}' has a kernel")
+
+
+def _pairs(split: Split) -> int:
+    """Pairs of items on all devices: what a method with sums over pairs works on, once."""
+    return int((np.diff(split.ptr) ** 2).sum())
 
 
 def _metrics(rankings: Sequence[Sampled | SampleRanks]) -> tuple[Report, Report]:

@@ -6,8 +6,8 @@ from torch.nn.functional import cross_entropy
 
 from federec import streams
 from federec.mathematics import next_item
-from federec.mathematics.next_item import Windows, gradient, outputs
 from federec.mathematics.transformer import encode
+from federec.mathematics.windows import Windows, gradient, outputs
 
 HISTORIES = [[*range(15)], [4], [3, 1, 4], [5, 6, 7, 8, 9, 10, 11], [19, 18, 17, 16, 15, 14, 13, 12]]
 
