@@ -5,7 +5,7 @@ from tests.mathematics.test_transformer import windows as padded
 from torch.nn.functional import cross_entropy
 
 from federec import streams
-from federec.mathematics import next_item
+from federec.mathematics import windows as module
 from federec.mathematics.transformer import encode
 from federec.mathematics.windows import Windows, gradient, outputs
 
@@ -47,8 +47,8 @@ def test_histories_without_a_next_item_have_no_windows():
 
 @pytest.mark.parametrize("positions", [1, 14, 10_000])
 def test_the_gradient_is_autograds_whatever_is_computed_together(monkeypatch, positions):
-    monkeypatch.setattr(next_item, "_POSITIONS", positions)
-    monkeypatch.setattr(next_item, "_LOGITS", 3 * positions)
+    monkeypatch.setattr(module, "_POSITIONS", positions)
+    monkeypatch.setattr(module, "_LOGITS", 3 * positions)
     p, windows = parameters(), Windows.of(*padded(*HISTORIES), SHAPE.window)
     losses, found = gradient(SHAPE, p, windows, 0.0, streams.keys(0, 1, torch.arange(5)))
     leaves = {name: value.clone().requires_grad_() for name, value in p.items()}
@@ -64,7 +64,7 @@ def test_dropout_is_the_same_whatever_is_computed_together(monkeypatch):
     together, found = gradient(SHAPE, p, windows, 0.5, keys)
     plain, _ = gradient(SHAPE, p, windows, 0.0, keys)
     assert (together[[0, 2, 3, 4]] - plain[[0, 2, 3, 4]]).abs().min() > 1e-3
-    monkeypatch.setattr(next_item, "_POSITIONS", 1)
+    monkeypatch.setattr(module, "_POSITIONS", 1)
     apart, others = gradient(SHAPE, p, windows, 0.5, keys)
     torch.testing.assert_close(apart, together, rtol=1e-4, atol=1e-4)
     for name, value in found.items():
@@ -73,7 +73,7 @@ def test_dropout_is_the_same_whatever_is_computed_together(monkeypatch):
 
 @pytest.mark.parametrize("positions", [1, 10_000])
 def test_outputs_are_of_the_newest_items(monkeypatch, positions):
-    monkeypatch.setattr(next_item, "_POSITIONS", positions)
+    monkeypatch.setattr(module, "_POSITIONS", positions)
     p, (items, counts) = parameters(), padded(*HISTORIES, [])
     found = outputs(SHAPE, p, items, counts)
     for row, history in enumerate(HISTORIES):
