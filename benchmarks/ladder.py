@@ -63,8 +63,8 @@ def ladder(data: fr.Interactions, seeds: list[int], dims: tuple[int, ...] = (256
         print(*rows[-1], sep="  ", flush=True)
     numbers = ", ".join(map(str, seeds))
     text = f"{data.name}, {data.n_items:,} items, `clean`, test items among all items; mean of seeds {numbers}. "
-    text += "Fresh: the device also knows its validation item when it ranks. "
-    text += "Bytes are those of one device over the whole run, as secure aggregation needs them."
+    text += "Fresh: the device also knows its validation item when it ranks. Bytes are those of one device over the "
+    text += "whole run, as secure aggregation needs them."
     return text + "\n\n" + table(HEAD, rows)
 
 
