@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import signal
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, Never
+from types import FrameType
+from typing import Any, Never, Self
 
 from federec.data.describe import remarks
 from federec.data.interactions import Interactions
@@ -156,7 +160,8 @@ def search(
         found = {key: ends.suggest(trial, key) for key, ends in space.items()}
         tried = type(method)(**dict(method) | found)
         settings = config.settings | tried.model_dump(mode="json")
-        outcome = run(config.model_copy(update={"settings": settings}), data, None, on_round, method=tried)
+        with interrupts.allowed():
+            outcome = run(config.model_copy(update={"settings": settings}), data, None, on_round, method=tried)
         value = float(outcome.valid[ranking][name])
         shown = ", ".join(f"{key}={_shown(value)}" for key, value in found.items())
         told(f"trial {trial.number + 1}: valid {ranking} {name} {value:.4f} with {shown}")
@@ -175,12 +180,47 @@ def search(
     study.sampler = optuna.samplers.TPESampler(seed=config.seed + done)  # the same seed would repeat the same trials
     if not study.trials:
         study.enqueue_trial({key: ends.start for key, ends in space.items() if ends.start is not None})
-    with live(progress, before=lambda: f"trial {len(study.trials)}/{trials}  ") as on_round:
+    shown = live(progress, before=lambda: f"trial {len(study.trials)}/{trials}  ")
+    with shown as on_round, _Interrupts() as interrupts:
         study.optimize(objective, n_trials=max(0, trials - done))
     finished = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
     tried = [{"trial": each.number + 1, f"valid {ranking}.{name}": each.value, **each.params} for each in finished]
     best = dict(study.best_params)
     return Tuned(best, float(study.best_value), f"{ranking}.{name}", type(method)(**dict(method) | best), tried)
+
+
+class _Interrupts:
+    """Ctrl-C stops a trial at once, but not the storing of one, which a database answers with errors of its own: there
+    it waits for the next trial."""
+
+    def __enter__(self) -> Self:
+        self._training = self._asked = False
+        # Only the main thread may handle signals, and a handler that somebody else has set stays.
+        main = threading.current_thread() is threading.main_thread()
+        self._handles = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._handles:
+            signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        if self._training:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """While a trial is trained."""
+        self._training = True
+        try:
+            if self._asked:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._training = False
+
+    def __exit__(self, *error: object) -> None:
+        if self._handles:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
