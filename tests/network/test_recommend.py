@@ -1,11 +1,15 @@
 """A device recommends offline what a local run would recommend to its user."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("cryptography", reason="pip install federec[flower]")
 
 from federec.cohort.draw import Devices
+from federec.data.split import leave_one_out
 from federec.errors import UserError
 from federec.federation.round import play
 from federec.federation.scoring import score_global, score_own
@@ -69,6 +73,26 @@ def trained(small, random_split, tmp_path):
     seen = seen_of(method, start.shared, torch.arange(10))
     store.commit("run", 1, state, seen, RunConfig.of(method, split.data, seed=SEED))
     return store
+
+
+@pytest.mark.parametrize("ties", ["random", "file"])
+def test_ties_in_time_are_ordered_as_in_the_run(ties, small, random_split, tmp_path):
+    data = random_split(users=6, items=25).data
+    data = replace(data, times=np.zeros_like(data.times))
+    method, split = small("pfedrec"), leave_one_out(data, SEED, ties)
+    config = RunConfig.of(method, data, seed=SEED, ties=ties)
+    store = DeviceFolder.share(tmp_path / "device", KEY, data, range(6))
+    state = State.start(method, 25, 6, SEED)
+    before, expected, items = state.copy(), [], torch.arange(25)[None]
+    store.begin("run", 1, State.start(method, 25, 6, SEED))
+    play(method, state, Devices.of(split, False), torch.arange(6), SEED, 1)
+    store.commit("run", 1, state, seen_of(method, before.shared, torch.arange(25)), config)
+    replay = before.copy()
+    play(
+        *(method, replay, Devices.of(split, False), torch.tensor([4]), SEED, 1),
+        lambda cohort: expected.append(score_own(method, cohort, replay, items)),
+    )
+    assert torch.allclose(scored(store, 4), expected[0][0], atol=1e-6)
 
 
 def test_only_items_that_are_new_to_the_user_and_known_to_the_device(trained):

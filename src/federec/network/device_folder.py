@@ -197,11 +197,11 @@ class DeviceFolder:
         """What the users train on and what is held out, as in a local run with the same seed."""
         return hold_out(self.interactions(catalogue), seed, ties, np.array(self.slots, np.int64))
 
-    def devices(self, seed: int, close_held_out: bool = False) -> Devices:
+    def devices(self, seed: int, close_held_out: bool = False, ties: Ties = "random") -> Devices:
         """The hosted users as a cohort sees them, numbered 0..C-1."""
         from federec.cohort.draw import Devices
 
-        return Devices.of(self.split(seed), close_held_out)
+        return Devices.of(self.split(seed, ties=ties), close_held_out)
 
     def grow(self, catalogue: Catalogue) -> None:
         """Take a newer catalogue from the server, within a change."""

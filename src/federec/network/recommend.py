@@ -29,10 +29,11 @@ def scored(folder: DeviceFolder, user: int) -> Tensor:
     head = folder.head
     if head is None:
         raise UserError(f"{folder.path}: nothing was learned here yet; take part in a federation first")
-    config = RunConfig.checked(**head.config)
+    config = RunConfig.checked(**{"ties": "file"} | head.config)  # as versions did that did not write it down
     method, seen, n_items = config.build(), folder.seen(), len(folder.catalogue)
     assert isinstance(method, DeviceMethod)
-    devices = folder.devices(config.seed, protocol(config.protocol).close_held_out)
+    rules = protocol(config.protocol)
+    devices = folder.devices(config.seed, rules.close_held_out, config.ties or rules.ties)
     sizes = head.sizes if head.sizes[-1] == n_items else [*head.sizes, n_items]  # new items since the newest round
     begun = start(method, sizes, len(devices), config.seed)
     begun.shared = seen.shared(n_items)
