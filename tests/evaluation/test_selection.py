@@ -72,7 +72,7 @@ def test_short_runs_rank_enough_users_in_every_round():
     [
         (500_000, 943, 1_682, (673, 10)),  # ML-100K: most users, now and then
         (5_000_000, 6_040, 3_706, (1_170, 4)),  # ML-1M
-        (240_000, 8_072, 11_830, (250, 10)),  # Amazon-Video: short histories, a large catalogue
+        (240_000, 8_072, 11_830, (190, 10)),  # Amazon-Video: short histories, a large catalogue
     ],
 )
 def test_schedules_of_known_sets(samples, evaluated, items, expected):

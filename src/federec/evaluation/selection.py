@@ -16,7 +16,7 @@ from federec import streams
 from federec.evaluation.evaluator import Evaluator, Part, Report, Score, score_all, train_pairs
 from federec.evaluation.ranking import validation_ranks
 
-LEAST, ENOUGH = 250, 1000
+LEAST, ENOUGH = 190, 1000
 """Users in a sample, where there are so many: below the first number its metrics say little; above the second, more
 rounds are worth more than more users."""
 
