@@ -116,7 +116,10 @@ def panels(figures: Figures) -> list[Panel]:
             "Federated need not mean worse.",
             f"{high:.3f} vs {low:.3f}",
             "NDCG@10 among all items, ML-1M, clean",
-            (Bar(f"{theirs}, pooled, without order", low, f"{low:.3f}"), Bar(f"{ours}, federated", high, f"{high:.3f}")),
+            (
+                Bar(f"{theirs}, pooled, without order", low, f"{low:.3f}"),
+                Bar(f"{ours}, federated", high, f"{high:.3f}"),
+            ),
             1,
         ),
     ]
