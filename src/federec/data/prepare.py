@@ -13,6 +13,8 @@ from federec.errors import UserError
 
 Mask = NDArray[np.bool_]
 
+_ROWS = 1 << 20  # processed at a time
+
 
 @dataclass(frozen=True)
 class Filters:
@@ -72,9 +74,9 @@ def prepare(rows: Rows, name: str, sha256: str = "", filters: Filters = ALL) -> 
     users, user_ids = _code(rows.users, rows.user_ids)
     items, item_ids = _code(rows.items, rows.item_ids)
     coded = replace(rows, users=users, items=items)
-    repeated = _repeats(coded)
+    repeated, numbers = _repeats(coded)
     merging = repeated > 0 and not filters.keep_repeats
-    kept = coded.where(_one_row_per_pair(coded)) if merging else coded
+    kept = coded.where(_one_row_per_pair(coded, numbers)) if merging else coded
     return Interactions(
         name=name,
         users=kept.users.astype(np.int32),
@@ -152,27 +154,34 @@ def _pairs(rows: Rows) -> NDArray[np.int64]:
     return pairs
 
 
-def _repeats(rows: Rows) -> int:
-    """The number of rows that repeat a pair. If there are none, as in most data, nothing needs to be sorted by time."""
+def _repeats(rows: Rows) -> tuple[int, NDArray[np.int64]]:
+    """How many rows repeat a pair, and the numbers of these pairs, ascending."""
     pairs = _pairs(rows)
     pairs.sort()
-    return int(np.count_nonzero(pairs[1:] == pairs[:-1]))
+    again = pairs[1:] == pairs[:-1]
+    return int(np.count_nonzero(again)), np.unique(pairs[1:][again])
 
 
-def _one_row_per_pair(rows: Rows) -> NDArray[np.int64]:
+def _one_row_per_pair(rows: Rows, repeated: NDArray[np.int64]) -> Mask:
     """One row of each (user, item) pair: in its earliest part the newest; the first among equal times, or without any.
+    Only rows of the `repeated` pairs are sorted: mostly few, and sorting takes memory.
 
     A pair that trains is not held out as well: the answer would be known.
     """
-    pairs = _pairs(rows)
-    keys: list[NDArray[Any]] = [pairs]  # the last one counts first
+    pairs, keep = _pairs(rows), np.ones(len(rows), bool)
+    for start in range(0, len(rows), _ROWS):
+        block = pairs[start : start + _ROWS]
+        place = np.searchsorted(repeated, block).clip(max=len(repeated) - 1)
+        keep[start : start + _ROWS] = repeated[place] != block
+    several = np.flatnonzero(~keep)
+    keys: list[NDArray[Any]] = [pairs[several]]  # the last one counts first
     if rows.parts is not None:
-        keys.insert(0, rows.parts)
+        keys.insert(0, rows.parts[several])
     if rows.times is not None:
-        keys.insert(0, -rows.times)
+        keys.insert(0, -rows.times[several])
     order = np.lexsort(keys)
-    starts = np.diff(pairs[order], prepend=-1) != 0
-    return np.sort(order[starts])
+    keep[several[order[np.diff(keys[-1][order], prepend=-1) != 0]]] = True
+    return keep
 
 
 def _known_before(rows: Rows) -> int:
