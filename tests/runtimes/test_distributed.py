@@ -83,7 +83,8 @@ def two_ranks(tmp_path_factory, ratings):
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_end_where_one_does(two_ranks, case):
     expected, actual = outcome(case, ALONE), two_ranks[case]
-    close = 1e-3 if case == "fedsasrec" else 1e-5  # many of its gradients are sums of large terms that nearly cancel
+    # With 4 dimensions, norms amplify rounding: a start moved by 1e-7 moves fedsasrec by up to 4.6e-4 in three rounds.
+    close = 1e-3 if case == "fedsasrec" else 1e-5
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         if value.dtype.is_floating_point:  # sums over devices are taken in another order

@@ -17,8 +17,8 @@ from federec.evaluation.evaluator import Evaluator, Part, Report, Score, score_a
 from federec.evaluation.ranking import validation_ranks
 
 LEAST, ENOUGH = 190, 1000
-"""Users in a sample, where there are so many: below the first number its metrics say little; above the second, more
-rounds are worth more than more users."""
+"""Users in a sample, where there are so many: the first number is what keeps FedNCF on Lastfm-2K within 15 %, and with
+fewer users metrics would say still less; above the second, more rounds are worth more than more users."""
 
 _RANKED = 10
 """Rounds of a run that are ranked at least. Few rounds with many users pick better ones than many with few users."""
