@@ -125,7 +125,7 @@ def test_the_kernel_plays_the_same_round(small, split, monkeypatch, name, plugin
     ask = items.expand(len(users), -1)
     expected = score_global(method, stacked, users, ask)
     form = method.fused_form(devices.n_items)
-    scores = kernels("cuda")[type(form)].scores(form, method, fused, users.to(PLACE), ask.to(PLACE))
+    scores = kernels("cuda")[type(form)].scores(form, method, fused, there, users.to(PLACE), ask.to(PLACE))
     close(scores, expected, tolerance)
 
 
