@@ -7,7 +7,8 @@ import pytest
 
 import federec as fr
 from federec.errors import UserError
-from federec.reproduction.tune import _space, tune
+from federec.reproduction.tune import space_of, tune
+from federec.runs.config import RunConfig
 from federec.reproduction.tune import search as search_settings
 from federec.runs.config import RunConfig
 
@@ -115,7 +116,7 @@ def test_a_search_trains_as_a_run_does(random_split):
 
 
 def test_fractions_are_searched_up_to_1():
-    ends = _space(fr.FedRAP(), ["step_decay", "lr"])
+    ends = space_of(fr.FedRAP(), RunConfig(), ["step_decay", "lr"])
     assert ends["step_decay"].high == 1.0 and ends["lr"].high == fr.FedRAP().lr * 30
 
 

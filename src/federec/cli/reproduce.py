@@ -10,23 +10,28 @@ from typer import Argument, Option
 from federec.cli.names import TABLES, one_of
 from federec.cli.options import SET_NAMES
 
+TRIALS = 24
+
 
 def reproduce(
     table: str = Argument(
         ...,
         autocompletion=one_of(*TABLES),
-        help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc, fedrecgel; or summary, the claims of all.",
+        help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc, fedrecgel; tuned, every method with one "
+        "budget of tuning; summary, what is left of the claims; or all.",
     ),
     data: list[str] | None = Option(
         None, autocompletion=SET_NAMES, help="Only this data set; may be repeated. [default: all of the table]"
     ),
-    seeds: int = Option(5, min=1, help="Number of runs per cell, with the seeds 0, 1, ..."),
-    jobs: int = Option(1, min=1, help="Number of cells to run at the same time, one thread each."),
+    tuned: bool = Option(False, "--tuned", help="Also with settings searched on validation, the same for every method."),
+    trials: int = Option(TRIALS, min=1, help="Settings that are tried for each method and data set."),
+    seeds: int = Option(5, min=1, help="Runs of a cell at most, with the seeds 0, 1, ...; with papers' settings fewer."),
+    jobs: int = Option(1, min=1, help="Processes at the same time, one thread each."),
     rounds: int | None = Option(None, min=1, help="Rounds of each run. [default: that of each method]"),
     only: list[str] | None = Option(None, help="Only rows whose name contains this; may be repeated."),
-    runs: Path = Option(Path("runs/reproduce"), help="Folder of the runs; finished runs are not repeated."),
-    out: Path = Option(Path("docs/results"), help="Folder in which the page is written."),
-    page_only: bool = Option(False, "--page-only", help="Run nothing; write the page from the finished runs."),
+    device: str = Option("cpu", help="cpu or cuda."),
+    out: Path = Option(Path("docs/results"), help="Folder of the pages, and of the records that they are made of."),
+    page_only: bool = Option(False, "--page-only", help="Run nothing; write the pages from the records."),
 ) -> None:
     """Measure a published table again, under both protocols.
 
@@ -38,11 +43,13 @@ def reproduce(
         found = measure(
             table,
             data=data or (),
+            tuned=tuned,
+            trials=trials,
             seeds=seeds,
             jobs=jobs,
             rounds=rounds,
             only=only or (),
-            runs=runs,
+            device=device,
             out=out,
             page_only=page_only,
             say=typer.echo,
@@ -52,6 +59,7 @@ def reproduce(
         raise typer.Exit(130) from None
     for line in found.failed:
         typer.echo(f"failed {line}", err=True)
-    typer.echo(f"page   {found.page}")
+    for page in found.pages:
+        typer.echo(f"page   {page}")
     if found.failed:
         raise typer.Exit(1)

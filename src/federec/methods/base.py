@@ -70,6 +70,11 @@ class Method(Part):
         """The number of rounds after which nothing changes any more; None where there is no such end."""
         return None
 
+    def tried(self, round_: int) -> dict[str, Any]:
+        """The settings that a round tries, where rounds are trials: a method with these and no others gets there in its
+        first round. Empty where rounds are no trials."""
+        return {}
+
 
 def hyphenated(name: str) -> str:
     """LocalOnly -> local-only."""

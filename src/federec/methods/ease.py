@@ -8,7 +8,7 @@ Closed form, so a round is one value of l2; validation picks the round and with 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field, PositiveFloat
@@ -37,6 +37,9 @@ class EASE(CentralMethod):
     @property
     def most_rounds(self) -> int:
         return len(self.l2)
+
+    def tried(self, round_: int) -> dict[str, Any]:
+        return {"l2": [self.l2[round_ - 1]]}
 
     def refine(self, model: Params, split: Split, round_: int) -> Params:
         gram = torch.zeros(split.data.n_items, split.data.n_items)

@@ -16,7 +16,7 @@ the devices for anything, only a new l2 sends them new rows.
 from __future__ import annotations
 
 from itertools import product
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
@@ -68,6 +68,9 @@ class FedEASE(DeviceMethod):
     def trial(self, round_: int) -> tuple[float, float, float]:
         """(window, l2, recency) of a round: what costs most changes least."""
         return list(product(self.window, self.l2, self.recency))[(round_ - 1) % self.most_rounds]
+
+    def tried(self, round_: int) -> dict[str, Any]:
+        return {name: [value] for name, value in zip(("window", "l2", "recency"), self.trial(round_), strict=True)}
 
     def new_window(self, round_: int) -> bool:
         """Whether the devices are asked for their co-occurrence."""

@@ -16,7 +16,7 @@ half-lives or a new target ask the devices for anything, only a new l2 sends the
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -57,6 +57,9 @@ class FedNext(NextItem):
 
     def blends(self) -> tuple[float, ...]:
         return self.blend
+
+    def tried(self, round_: int) -> dict[str, Any]:
+        return super().tried(round_) | {"blend": [self.turn(round_).blend]}
 
     def pairs(self) -> dict[str, Places]:
         return super().pairs() | ({GRAM: None} if any(self.blend) else {})

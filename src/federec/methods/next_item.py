@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, field_validator
@@ -112,6 +112,10 @@ class NextItem(DeviceMethod):
         """What happens in a round."""
         turns = self.turns()
         return turns[(round_ - 1) % len(turns)]
+
+    def tried(self, round_: int) -> dict[str, Any]:
+        turn = self.turn(round_)
+        return {"half_lives": [list(turn.half_lives)], "target": [turn.target], "l2": [turn.l2]}
 
     def pairs(self) -> dict[str, Places]:
         """The sums over pairs of items that make up both sums over positions, by name."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from federec.errors import UserError, did_you_mean
 from federec.methods.presets import presets
-from federec.reproduction.cells import Row
+from federec.reproduction.cells import KINDS, Kind, Row
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Grid:
     """Row label -> what was tried to reach its published figures. The page says it where they are missed."""
     dimensions: bool = False
     """Whether the page also shows how many dimensions of its item tables each row uses."""
+    kinds: tuple[Kind, ...] = KINDS
 
 
 def _row(method: str, *plugins: str, **settings: object) -> Row:
@@ -57,9 +58,36 @@ _TRIED = {
     "fedncf+dualper": "seventeen settings of fedncf on ML-100K and five on ML-1M; nothing on the other sets",
 }
 
+_TIMES = ("ml-100k", "ml-1m", "lastfm-2k", "amazon-video", "amazon-video-10")
+_NO_TIMES = ("filmtrust", "lastfm-listens")
+_ORDER = ("fednext", "fedsasrec", "sasrec", "fedmf+recency", "pfedrec+recency")
+"""Rows that learn from the order of items, which only times give."""
+
+TUNED = Grid(
+    "tuned",
+    "Every method, tuned with one budget",
+    "Federated methods, plug-ins on them, and centralised references, each with settings that were searched on "
+    "validation.",
+    (
+        *map(_reference, ("popularity", "ease", "ials", "lightgcn", "sasrec")),
+        *map(_row, ("fedmf", "pfedrec", "fedrap", "fedrecgel")),
+        _row("fedrecgel", rho_shared=0.0, rho_private=0.0),
+        *map(_row, ("fedease", "fednext", "fedsasrec", "fedals", "fcf", "fedncf", "fedrecon")),
+        *(_row(method, "dualper") for method in ("fedmf", "fedncf", "fedrecon")),
+        *(_row(method, "sam") for method in ("fedmf", "fedncf", "pfedrec")),
+        *(_row(method, "plgc") for method in ("fedmf", "fedncf", "pfedrec", "fedrap")),
+        *(_row(method, "recency") for method in ("fedmf", "pfedrec")),
+        *map(_row, ("metamf", "fedpergnn")),
+        *map(_reference, ("mf", "ncf")),
+    ),
+    (*_TIMES, *_NO_TIMES),
+    kinds=("tuned",),
+)
+
 GRIDS = {
     grid.name: grid
     for grid in (
+        TUNED,
         Grid(
             "pfedrec-table2",
             "PFedRec, Table 2: overall comparison",
@@ -165,8 +193,13 @@ GRIDS = {
 }
 
 
+def tuned_rows(data: str) -> set[str]:
+    """Labels of the rows that are tuned on a data set."""
+    return {row.label for row in TUNED.rows if data not in _NO_TIMES or row.label not in _ORDER}
+
+
 def grid(name: str) -> Grid:
     """The grid of that name."""
     if name not in GRIDS:
-        raise UserError(f"unknown table '{name}'{did_you_mean(str(name), (*GRIDS, 'summary'))}")
+        raise UserError(f"unknown table '{name}'{did_you_mean(str(name), (*GRIDS, 'summary', 'all'))}")
     return GRIDS[name]

@@ -20,6 +20,7 @@ from federec.reproduction import dimensions
 from federec.reproduction.cells import Cell, Row
 from federec.reproduction.figures import pyplot, svg
 from federec.reproduction.grids import ABOUT, Grid
+from federec.reproduction.records import Book, Line, unpack
 from federec.reproduction.statistics import Difference, paired_difference
 
 _COLUMNS = (("paper", "sampled"), ("clean", "full"), ("clean", "sampled"))
@@ -39,6 +40,9 @@ class Finished:
     results: list[dict[str, Any]] = field(default_factory=list)
     ranks: list[dict[str, np.ndarray]] = field(default_factory=list)
     """Of each run, each user's rank of the test item: `sampled` and `full`."""
+
+    search: Line | None = None
+    """What the search for their settings found."""
 
     def values(self, kind: str, metric: str) -> list[float]:
         return [100 * result["test"][kind][metric] for result in self.results]
@@ -61,21 +65,19 @@ Key = tuple[str, str, str]
 """Row label, data, protocol."""
 
 
-def collect(cells: Sequence[Cell], runs: Path) -> dict[Key, Finished]:
-    """Finished runs by row, data and protocol. Refuses if there is none, so that an empty page replaces no other."""
+def collect(cells: Sequence[Cell], book: Book) -> dict[Key, Finished]:
+    """Finished runs by row, data and kind. Refuses if there is none, so that an empty page replaces no other."""
     found: dict[Key, Finished] = {}
     for cell in cells:
-        if not cell.finished(runs):
+        line = book.run(cell)
+        if line is None:
             continue
-        folder = cell.folder(runs)
-        group = found.setdefault((cell.row.label, cell.data, cell.protocol), Finished())
-        ranks = folder.ranks()
-        group.ranks.append({kind: ranks[f"test {kind}"].numpy() for kind in ("sampled", "full")})
-        group.results.append(folder.result())
+        group = found.setdefault((cell.row.label, cell.data, cell.kind), Finished())
+        group.results.append(line)
+        group.ranks.append({kind: unpack(text) for kind, text in line["ranks"].items()})
+        group.search = book.search(cell.row, cell.data) if cell.kind == "tuned" else None
     if not found:
-        raise UserError(
-            f"{runs}: holds no finished run for this page; run some first, or name their folder with --runs"
-        )
+        raise UserError(f"{book.path}: holds no finished run for this page; run some first, or name another --out")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A published table, measured again: run what is not finished, write the page."""
+"""Published tables, measured again: run what is not finished, write the pages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from federec.errors import UserError, needs, several, whole
-from federec.evaluation.protocols import PROTOCOLS
 from federec.files import as_path
-from federec.reproduction.cells import Cell, estimate, run_cells, unfinished
-from federec.reproduction.grids import Grid, grid
+from federec.reproduction.budget import TRIALS
+from federec.reproduction.cells import Cell
+from federec.reproduction.grids import GRIDS, Grid, grid, tuned_rows
+from federec.reproduction.jobs import jobs_of, run_jobs
+from federec.reproduction.records import Book
+
+SEEDS = {"paper": 1, "clean": 3, "tuned": 5}
+"""Runs of a cell of each kind, at most."""
 
 
 class Reproduced(NamedTuple):
@@ -22,59 +27,68 @@ class Reproduced(NamedTuple):
     federec.errors.UserError: unknown table 'pfedrec-table9' - did you mean 'pfedrec-table4'?
     """
 
-    page: Path
-    """The results page, in Markdown; a CSV and figures are beside it."""
-    runs: list[Path]
-    """Folders of the finished runs, for `fr.compare` and `fr.Run.load`."""
+    pages: list[Path]
+    """The results pages, in Markdown; CSVs and figures are beside them, and `records` has what they are made of."""
     failed: list[str]
-    """A line about each run that failed."""
+    """A line about each row that failed."""
 
 
 def reproduce(
     table: str,
     *,
     data: str | Sequence[str] = (),
+    tuned: bool = False,
+    trials: int = TRIALS,
     seeds: int = 5,
     jobs: int = 1,
     rounds: int | None = None,
     only: str | Sequence[str] = (),
-    runs: str | Path = "runs/reproduce",
+    device: str = "cpu",
     out: str | Path = "results",
     page_only: bool = False,
     say: Callable[[str], None] = print,
 ) -> Reproduced:
     """Run a published table under both protocols and write its results page: `pfedrec-table2`, `pfedrec-table3`,
-    `pfedrec-table4`, `fedrap`, `plgc`, `fedrecgel`; or `summary`, the claims of all tables from finished runs.
+    `pfedrec-table4`, `fedrap`, `plgc`, `fedrecgel`; `tuned`, every method with one budget of tuning; `summary`, what is
+    left of the papers' claims after tuning; or `all` of these.
 
-    `data` and `only` choose data sets and rows, by default all. Every run is kept under `runs`; the same call continues
-    where it was stopped. `jobs` runs that many at a time, each in a process of its own. Needs the extra `results`.
+    `data` and `only` choose data sets and rows, by default all. With `tuned`, methods are also run with settings that
+    are searched on validation, `trials` of them for every method. There are at most `seeds` runs of a cell: fewer with
+    the papers' settings, of which no verdict is made. What is finished is kept line by line in `out/records`; the same
+    call continues where it was stopped. `jobs` runs so many at a time, each in a process of its own. Needs the extra
+    `results`.
 
     >>> found = fr.reproduce("fedrap", data="tastes", only="popularity", seeds=1, say=lambda line: None)
-    >>> found.page.name, len(found.runs)
-    ('fedrap.md', 2)
+    >>> [page.name for page in found.pages]
+    ['fedrap.md']
     """
     needs("matplotlib", "results")
     from federec.reproduction.pages import write_page
     from federec.reproduction.summary import write_summary
 
-    runs, out, seeds, jobs = as_path(runs), as_path(out), whole(seeds, "seeds"), whole(jobs, "jobs")
-    if table == "summary":
-        return Reproduced(write_summary(seeds, runs, out), [], [])
+    out, seeds, jobs, trials = as_path(out), whole(seeds, "seeds"), whole(jobs, "jobs"), whole(trials, "trials")
     data = _texts(data, "data", "name data sets, such as ['ml-100k']")
     only = _texts(only, "only", "give words of the rows' names, such as ['fedmf']")
-    chosen = grid(table)
-    cells = cells_of(chosen, data, seeds, rounds, only)
-    failures: list[tuple[Cell, str]] = []
-    todo = [] if page_only else unfinished(cells, runs)
-    if todo:
-        minutes = estimate(cells, runs, say) / 60 / jobs
-        say(f"{len(todo)} of {len(cells)} cells to run, about {minutes:.0f} minutes with {jobs} at the same time")
-        failures = run_cells(cells, runs, jobs, say)
-    names = [word for name in data for word in ("--data", name)]
-    command = shlex.join(["federec", "reproduce", table, *names, "--seeds", str(seeds)])
-    page = write_page(chosen, cells, runs, out, command)
-    failed = [f"{cell.row.label} {cell.data} {cell.protocol} seed {cell.seed}: {words}" for cell, words in failures]
-    return Reproduced(page, [cell.folder(runs).path for cell in cells if cell.finished(runs)], failed)
+    book, failed = Book(out / "records"), list[str]()
+    chosen = [] if table == "summary" else [*GRIDS.values()] if table == "all" else [grid(table)]
+    cells = {one.name: cells_of(one, data, seeds, rounds, only) for one in chosen}
+    if not page_only:
+        all_ = dict.fromkeys(cell for some in cells.values() for cell in some)
+        asked = [cell for cell in all_ if tuned or table == "tuned" or cell.kind != "tuned"]
+        todo = jobs_of(asked, book, trials, device)
+        if todo:
+            book.tidy()
+            say(f"{sum(len(job.seeds) for job in todo)} runs and {sum(job.trials > 0 for job in todo)} searches to do")
+            failed = [f"{job.words}: {words}" for job, words in run_jobs(todo, book, jobs, say)]
+            book.tidy()
+    words = [word for name in data for word in ("--data", name)] + ["--tuned"] * tuned
+    pages = [
+        write_page(one, cells[one.name], book, out, shlex.join(["federec", "reproduce", one.name, *words]))
+        for one in chosen
+    ]
+    if table in ("all", "summary"):
+        pages.append(write_summary(book, out))
+    return Reproduced(pages, failed)
 
 
 def _texts(given: str | Sequence[str], name: str, remedy: str) -> list[str]:
@@ -85,15 +99,18 @@ def _texts(given: str | Sequence[str], name: str, remedy: str) -> list[str]:
     return texts
 
 
-def cells_of(chosen: Grid, data: Sequence[str], seeds: int, rounds: int | None, only: Sequence[str]) -> list[Cell]:
+def cells_of(
+    chosen: Grid, data: Sequence[str], seeds: int, rounds: int | None, only: Sequence[str]
+) -> list[Cell]:
     """The cells of a table, each checked: a wrong one is refused before any runs."""
     cells = [
-        Cell(row, name, protocol, seed, rounds)
+        Cell(row, name, kind, seed, rounds)
         for name in data or chosen.data
-        for seed in range(seeds)
         for row in chosen.rows
         if not only or any(word in row.label for word in only)
-        for protocol in PROTOCOLS
+        for kind in chosen.kinds
+        if kind != "tuned" or row.label in tuned_rows(name)
+        for seed in range(min(seeds, SEEDS[kind]))
     ]
     if not cells:
         rows = ", ".join(row.label for row in chosen.rows)

@@ -40,6 +40,9 @@ Say = Callable[[str], None]
 Over = Sequence[str] | Mapping[str, Sequence[Any]]
 """Names of settings to search; or with a range `(low, high)` or a list of choices for each."""
 
+RUN_SETTINGS = ("participation", "rounds")
+"""Settings of a run, not of its method, that can be searched."""
+
 
 @dataclass
 class Tuned:
@@ -109,7 +112,7 @@ def tune(
 
     `over` names the settings: by default all that are positive real numbers, from a thirtieth to thirty times their
     value. A mapping gives a range `(low, high)` or a list of choices for each. The first trial has the method's own
-    settings. `select` is the metric on validation, by default the protocol's own. `out` is a file that keeps all
+    settings. `participation` and `rounds` can be searched too, if they are given so. `select` is the metric on validation, by default the protocol's own. `out` is a file that keeps all
     trials: the same call then continues where it stopped. `say` is given a line about each trial. The other arguments
     are those of `fr.train`.
 
@@ -152,16 +155,15 @@ def search(
     optuna, trials = needs("optuna", "results"), whole(trials, "trials")
     method = config.build() if method is None else method
     ranking, name = metric_of(config.select or protocol(config.protocol).select)
-    space, told = _space(method, over), say or logging.getLogger("federec").info
+    space, told = space_of(method, config, over), say or logging.getLogger("federec").info
     asked = {key: [ends.low, ends.high, ends.choices] for key, ends in space.items()}
     key = config.model_copy(update=data.origin).model_dump_json() + json.dumps(asked, sort_keys=True, default=str)
 
-    def objective(trial: Any) -> float:
-        found = {key: ends.suggest(trial, key) for key, ends in space.items()}
-        tried = type(method)(**dict(method) | found)
-        settings = config.settings | tried.model_dump(mode="json")
+    def value_of(trial: Any) -> float:
+        found = trial.params
+        trying, tried = configured(config, method, found)
         with interrupts.allowed():
-            outcome = run(config.model_copy(update={"settings": settings}), data, None, on_round, method=tried)
+            outcome = run(trying, data, None, on_round, method=tried)
         value = float(outcome.valid[ranking][name])
         shown = ", ".join(f"{key}={_shown(value)}" for key, value in found.items())
         told(f"trial {trial.number + 1}: valid {ranking} {name} {value:.4f} with {shown}")
@@ -182,11 +184,25 @@ def search(
         study.enqueue_trial({key: ends.start for key, ends in space.items() if ends.start is not None})
     shown = live(progress, before=lambda: f"trial {len(study.trials)}/{trials}  ")
     with shown as on_round, _Interrupts() as interrupts:
-        study.optimize(objective, n_trials=max(0, trials - done))
+        for _ in range(trials - done):
+            trial = study.ask({key: ends.distribution() for key, ends in space.items()})
+            try:
+                study.tell(trial, value_of(trial))
+            except BaseException:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
+                raise
     finished = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
     tried = [{"trial": each.number + 1, f"valid {ranking}.{name}": each.value, **each.params} for each in finished]
     best = dict(study.best_params)
-    return Tuned(best, float(study.best_value), f"{ranking}.{name}", type(method)(**dict(method) | best), tried)
+    return Tuned(best, float(study.best_value), f"{ranking}.{name}", configured(config, method, best)[1], tried)
+
+
+def configured(config: RunConfig, method: Method, found: Mapping[str, Any]) -> tuple[RunConfig, Method]:
+    """The run with these settings, and its method."""
+    tried = type(method)(**dict(method) | {key: value for key, value in found.items() if key not in RUN_SETTINGS})
+    of_run = {key: value for key, value in found.items() if key in RUN_SETTINGS}
+    settings = config.settings | tried.model_dump(mode="json")
+    return config.model_copy(update={"settings": settings, **of_run}), tried
 
 
 class _Interrupts:
@@ -224,7 +240,7 @@ class _Interrupts:
 
 
 @dataclass(frozen=True)
-class _Ends:
+class Ends:
     """Where a setting is searched: between `low` and `high` on a log scale, or among choices."""
 
     low: float = 0.0
@@ -233,27 +249,33 @@ class _Ends:
     start: Any = None
     """What the first trial tries: the method's own setting, if it is inside."""
 
-    def suggest(self, trial: Any, key: str) -> Any:
-        """The value of a trial."""
+    def distribution(self) -> Any:
+        """What Optuna draws from."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
         if self.choices:
-            return trial.suggest_categorical(key, self.choices)
+            return CategoricalDistribution(self.choices)
         if isinstance(self.low, int) and isinstance(self.high, int):
-            return trial.suggest_int(key, self.low, self.high, log=True)
-        return trial.suggest_float(key, self.low, self.high, log=True)
+            return IntDistribution(self.low, self.high, log=True)
+        return FloatDistribution(self.low, self.high, log=True)
 
 
-def _space(method: Method, over: Over) -> dict[str, _Ends]:
+def space_of(method: Method, config: RunConfig, over: Over) -> dict[str, Ends]:
     """What is searched, by the name of the setting. What the method refuses is refused before the first trial."""
     defaults = searchable(method)
     if isinstance(over, Mapping):
-        fields = type(method).model_fields
+        fields = (*type(method).model_fields, *RUN_SETTINGS)
         for key in over:
             if key not in fields:
                 raise UserError(f"'{method.name}' has no setting '{key}'{did_you_mean(str(key), fields)}")
-        found = {key: _ends(key, asked, getattr(method, key)) for key, asked in over.items()}
+        owner = {key: config if key in RUN_SETTINGS else method for key in over}
+        found = {key: _ends(key, asked, getattr(owner[key], key)) for key, asked in over.items()}
         for key, ends in found.items():
             for value in ends.choices or (ends.low, ends.high):
-                _with(method, key, value)
+                if key in RUN_SETTINGS:
+                    RunConfig.checked(method, **config.model_dump() | {key: value})
+                else:
+                    _with(method, key, value)
         return found
     keys = several(over, "over", "name settings, such as ['lr'], or give ranges, such as {'lr': (0.01, 1.0)}", str)
     for key in keys:
@@ -261,7 +283,7 @@ def _space(method: Method, over: Over) -> dict[str, _Ends]:
             raise UserError(f"'{method.name}' has no setting '{key}' to search{did_you_mean(str(key), defaults)}")
     if not defaults:
         raise UserError(f"'{method.name}' has no setting to search: none of its settings is a positive real number")
-    return {key: _around(method, key, defaults[key]) for key in keys or defaults}
+    return {key: around(method, key, defaults[key]) for key in keys or defaults}
 
 
 def _with(method: Method, key: str, value: Any) -> Method:
@@ -269,25 +291,25 @@ def _with(method: Method, key: str, value: Any) -> Method:
     return type(method)(**dict(method) | {key: value})
 
 
-def _around(method: Method, key: str, own: float) -> _Ends:
+def around(method: Method, key: str, own: float) -> Ends:
     """The ends of a setting that is only named. A fraction ends at 1."""
     for high in (own * SPAN, 1.0):
         try:
             _with(method, key, high)
         except UserError:
             continue
-        return _Ends(own / SPAN, high, start=own)
-    return _Ends(own / SPAN, own, start=own)
+        return Ends(own / SPAN, high, start=own)
+    return Ends(own / SPAN, own, start=own)
 
 
-def _ends(key: str, asked: Sequence[Any], own: Any) -> _Ends:
+def _ends(key: str, asked: Sequence[Any], own: Any) -> Ends:
     """The ends of a setting that is given as a range or as choices; `own` is the method's own value."""
     if isinstance(asked, list) and asked:
-        return _Ends(choices=tuple(asked), start=own if own in asked else None)
+        return Ends(choices=tuple(asked), start=own if own in asked else None)
     match asked:
         case (int() | float() as low, int() | float() as high) if isinstance(asked, tuple) and 0 < low < high:
             inside = isinstance(own, int | float) and low <= own <= high
-            return _Ends(low, high, start=own if inside else None)
+            return Ends(low, high, start=own if inside else None)
     raise UserError(f"over: {key}={asked!r} is neither a range (low, high) with 0 < low < high nor a list of choices")
 
 

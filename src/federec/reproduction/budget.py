@@ -1,0 +1,156 @@
+"""One budget of tuning for every method: the same number of trials, the same sampler, the same rule of what is searched.
+
+Trials have a seed of their own, so that no reported run has been looked at, and are judged by NDCG@10 against all items
+on validation. A trial that is behind the median of the earlier ones, after the same part of its rounds, is stopped.
+Methods in closed form try as many settings, one a round. The size of a model is not searched: it decides what devices
+send.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from federec.data.interactions import Interactions
+from federec.errors import needs
+from federec.methods.base import DeviceMethod, Method
+from federec.reproduction.cells import Cell, Row
+from federec.reproduction.records import Line, revision
+from federec.reproduction.tune import around, configured, searchable, space_of
+from federec.runtimes.local import run
+
+TRIALS = 24
+SEED = 100
+"""Of all trials; reported runs have the seeds 0, 1, ..."""
+_PARTS = 20
+"""Into so many parts the rounds of a trial are divided when trials are compared on the way."""
+
+FIXED = ("laplace", "clip", "tolerance", "scale", "local_lr", "floor", "least", "step_decay", "round_decay", "smoothing")
+"""Real settings that are not searched, unless a known value differs: noise for privacy, starting values, when to stop,
+how much an old item keeps, how a rate falls."""
+
+GRIDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "ease": {"l2": [round(10 * 2000 ** (i / 23), 1) for i in range(24)]},
+    "fedease": {"l2": [100.0, 300.0, 1000.0, 3000.0], "recency": [0.0, 3.0, 10.0], "window": [0.0, 100.0]},
+    "fednext": {
+        "half_lives": [[1.0, 8.0, 0.0], [2.0, 16.0, 0.0]],
+        "l2": [100.0, 300.0, 1000.0, 3000.0],
+        "blend": [0.0, 0.3, 1.0],
+    },
+}
+"""What methods in closed form try, a setting a round."""
+
+
+def known(method: str, n_items: int) -> dict[str, Any]:
+    """Settings that earlier searches found on ML-100K, for FedMF and for the papers' methods: their second trial. Rates
+    of item tables grow with the number of items."""
+    found: dict[str, dict[str, Any]] = {
+        "fedmf": {"lr": 0.014, "item_lr_factor": 950.0, "negatives": 8, "epochs": 5},
+        "pfedrec": {"lr": 0.003, "item_lr_factor": 2400.0, "negatives": 1, "batch": 64},
+        "fedrap": {
+            **{"lr": 0.1, "item_lr": 8.0 * n_items, "own_lr_factor": 0.001, "batch": 256, "epochs": 1},
+            **{"round_decay": 1.0, "step_decay": 1.0},
+        },
+        "fedrecgel": {"server_lr": 0.01},
+    }
+    return found.get(method, {})
+
+
+def space(method: Method, hint: Mapping[str, Any]) -> dict[str, Any]:
+    """What is searched. Real settings: from a thirtieth to thirty times their value, further where a known value is
+    outside; negatives, passes, the size of a batch and the fraction of devices in a round where samples are drawn."""
+    found: dict[str, Any] = {}
+    for key, own in searchable(method).items():
+        if key not in FIXED:
+            ends, value = around(method, key, own), hint.get(key, own)
+            found[key] = min(ends.low, value / 3), max(ends.high, value * 3 if value > ends.high else 0)
+        elif hint.get(key, own) != own:
+            found[key] = [own, hint[key]]
+    on_devices = isinstance(method, DeviceMethod)
+    if getattr(method, "negatives", 0):
+        found["negatives"] = (1, 16)
+    if getattr(method, "negatives" if on_devices else "batch", 0):
+        batch: int = method.batch  # type: ignore[attr-defined]
+        found["batch"] = (max(1, batch // 8), 8 * batch)
+    if isinstance(method, DeviceMethod) and method.negatives:
+        found |= {"epochs": (1, max(5, method.epochs)), "participation": [0.1, 1.0]}
+    return found
+
+
+def search(
+    row: Row, name: str, data: Interactions, before: Sequence[Line], trials: int, rounds: int | None, device: str
+) -> Iterator[Line]:
+    """Tune a row on a data set: a line for each trial, and at the end one with what was found. `before` are the trials
+    that were made already."""
+    place = {"data": name, "row": row.label, "commit": revision()}
+    cell, grid = Cell(row, name, "tuned", SEED, rounds), GRIDS.get(row.method, {})
+    if data.times is None:
+        grid = {key: values for key, values in grid.items() if key not in ("recency", "window")}
+    config = cell.config(grid, device)
+    method = config.build()
+    if grid or not (over := space(method, known(row.method, data.n_items))):
+        outcome = run(config, data, None)
+        best = method.tried(outcome.result["best_round"])
+        yield {
+            **place,
+            **{"line": "search", "trials": outcome.result["rounds"] if grid else 0, "pruned": 0, "start": None},
+            **{"value": outcome.valid["full"]["ndcg@10"], "best": best, "space": dict(grid)},
+        }
+        return
+    optuna = needs("optuna", "results")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    space_, states = space_of(method, config, over), optuna.trial.TrialState
+    study = optuna.create_study(
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=SEED + len(before)),  # the same seed would repeat the same trials
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=3),
+    )
+    distributions = {key: ends.distribution() for key, ends in space_.items()}
+    for line in before:
+        steps = {int(step): value for step, value in line["steps"].items()}
+        state = states.PRUNED if line["pruned"] else states.COMPLETE
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=state,
+                value=line["value"],
+                params=line["params"],
+                distributions=distributions,
+                intermediate_values=steps,
+            )
+        )
+    hint = known(row.method, data.n_items)
+    starts = [{key: ends.start for key, ends in space_.items() if ends.start is not None}]
+    if hint:
+        starts.append(starts[0] | {key: value for key, value in hint.items() if key in space_})
+    for start in starts[len(before) :]:
+        study.enqueue_trial(start)
+    for _ in range(trials - len(before)):
+        trial = study.ask(distributions)
+        trying, tried = configured(config, method, trial.params)
+
+        def on_round(line: Line, total: int, trial: Any = trial) -> None:
+            if "valid_full" in line:
+                trial.report(line["valid_full"]["ndcg@10"], math.ceil(_PARTS * line["round"] / total))
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+
+        try:
+            value, pruned = float(run(trying, data, None, on_round, method=tried).valid["full"]["ndcg@10"]), False
+        except optuna.TrialPruned:
+            value, pruned = max(trial.study.trials[trial.number].intermediate_values.values()), True
+        study.tell(trial, value, states.PRUNED if pruned else states.COMPLETE)
+        steps = study.trials[trial.number].intermediate_values
+        yield {**place, "line": "trial", "params": trial.params, "value": value, "pruned": pruned, "steps": steps}
+    finished = study.get_trials(states=(states.COMPLETE,))
+    yield {
+        **place,
+        **{"line": "search", "trials": len(study.trials), "pruned": len(study.trials) - len(finished)},
+        **{"value": study.best_value, "start": finished[0].value, "best": _rounded(study.best_params)},
+        "space": {key: list(ends.choices or (ends.low, ends.high)) for key, ends in space_.items()},
+    }
+
+
+def _rounded(best: Mapping[str, Any]) -> dict[str, Any]:
+    """With four digits, which are more than a search can tell apart."""
+    return {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in best.items()}
