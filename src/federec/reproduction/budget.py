@@ -72,7 +72,7 @@ def space(method: Method, hint: Mapping[str, Any]) -> dict[str, Any]:
         found["negatives"] = (1, 16)
     if getattr(method, "negatives" if on_devices else "batch", 0):
         batch: int = method.batch  # type: ignore[attr-defined]
-        found["batch"] = (max(1, batch // 8), 8 * batch)
+        found["batch"] = (max(1, batch // 4), 8 * batch)
     if isinstance(method, DeviceMethod) and method.negatives:
         found |= {"epochs": (1, max(5, method.epochs)), "participation": [0.1, 1.0]}
     return found
@@ -113,7 +113,7 @@ def search(
         study.add_trial(
             optuna.trial.create_trial(
                 state=state,
-                value=line["value"],
+                value=None if line["pruned"] else line["value"],
                 params=line["params"],
                 distributions=distributions,
                 intermediate_values=steps,
@@ -126,21 +126,23 @@ def search(
     for start in starts[len(before) :]:
         study.enqueue_trial(start)
     for _ in range(trials - len(before)):
-        trial = study.ask(distributions)
+        trial, steps = study.ask(distributions), dict[int, float]()
         trying, tried = configured(config, method, trial.params)
 
-        def on_round(line: Line, total: int, trial: Any = trial) -> None:
-            if "valid_full" in line:
-                trial.report(line["valid_full"]["ndcg@10"], math.ceil(_PARTS * line["round"] / total))
+        def on_round(line: Line, total: int, trial: Any = trial, steps: dict[int, float] = steps) -> None:
+            part = math.ceil(_PARTS * line["round"] / total)
+            if "valid_full" in line and part not in steps:
+                steps[part] = line["valid_full"]["ndcg@10"]
+                trial.report(steps[part], part)
                 if trial.should_prune():
                     raise optuna.TrialPruned
 
         try:
             value, pruned = float(run(trying, data, None, on_round, method=tried).valid["full"]["ndcg@10"]), False
+            study.tell(trial, value)
         except optuna.TrialPruned:
-            value, pruned = max(trial.study.trials[trial.number].intermediate_values.values()), True
-        study.tell(trial, value, states.PRUNED if pruned else states.COMPLETE)
-        steps = study.trials[trial.number].intermediate_values
+            value, pruned = max(steps.values()), True
+            study.tell(trial, state=states.PRUNED)
         yield {**place, "line": "trial", "params": trial.params, "value": value, "pruned": pruned, "steps": steps}
     finished = study.get_trials(states=(states.COMPLETE,))
     yield {

@@ -1,8 +1,8 @@
 """What is kept of an experiment: a line of JSON for each run, trial and search, in one file for each data set.
 
-Pages are made of these lines and of nothing else. A line names the commit that made it. Of ranks only what HR@10 and
-NDCG@10 need is kept, a few hundred bytes for a thousand users, so that the lines of all results pages can be published
-with them.
+Pages are made of these lines and of nothing else. A line names the commit that made it. Of ranks only what is needed to
+compare HR@10 and NDCG@10 against all items is kept, a few hundred bytes for a thousand users, so that the lines of all
+results pages can be published with them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def line_of_run(cell: Cell, run: Run) -> Line:
     }
 
 
-_RANKED = ("test sampled", "test full", "fresh sampled", "fresh full")
+_RANKED = ("test full", "fresh full")
 
 
 def configured(config: RunConfig) -> dict[str, Any]:
