@@ -30,6 +30,8 @@ from federec.runtimes.run import Run
 Line = dict[str, Any]
 MISSED = 10
 """The rank of all items that are not among the first ten."""
+_METRICS = ("hr@10", "ndcg@10", "coverage@10")
+_RANKED = ("test full", "fresh full")
 _CONFIGURED = ("settings", "rounds", "participation", "ties")
 
 
@@ -47,13 +49,10 @@ def line_of_run(cell: Cell, run: Run) -> Line:
         **{key: result[key] for key in ("best_round", "engine", "communication")},
         "rounds": result["rounds"],
         "device": run.config.device,
-        "test": {kind: _rounded(values) for kind, values in result["test"].items()},
+        "test": _metrics(result["test"]),
         "ranks": {kind: pack(values.numpy()) for kind, values in kinds.items()},
         "notes": [] if cell.seed else _notes(run.history),
     }
-
-
-_RANKED = ("test full", "fresh full")
 
 
 def configured(config: RunConfig) -> dict[str, Any]:
@@ -66,9 +65,10 @@ def _place(row: Row, data: str) -> dict[str, str]:
     return {"data": data, "row": row.label}
 
 
-def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics to six digits; `fresh` has two rankings of its own."""
-    return {k: _rounded(v) if isinstance(v, Mapping) else round(v, 6) for k, v in values.items()}
+def _metrics(test: Mapping[str, Any]) -> dict[str, Any]:
+    """What pages show of the metrics of test; `fresh` has two rankings of its own."""
+    shown = {kind: {name: round(test[kind][name], 6) for name in _METRICS} for kind in ("sampled", "full")}
+    return shown | ({"fresh": _metrics(test["fresh"])} if "fresh" in test else {})
 
 
 def _notes(history: list[Line]) -> list[Line]:
