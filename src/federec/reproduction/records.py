@@ -30,7 +30,7 @@ from federec.runtimes.run import Run
 Line = dict[str, Any]
 MISSED = 10
 """The rank of all items that are not among the first ten."""
-_METRICS = ("hr@10", "ndcg@10", "coverage@10")
+_METRICS = ("hr@10", "ndcg@10")
 _RANKED = ("test full", "fresh full")
 _CONFIGURED = ("settings", "rounds", "participation", "ties")
 
