@@ -48,12 +48,11 @@ class FedSASRec(DeviceMethod, SequenceSettings):
     reads_history: ClassVar[bool] = True
     default_participation: ClassVar[float] = 0.1
     default_rounds: ClassVar[int] = 1200
+    follow_rounds: ClassVar[tuple[str, ...]] = ("schedule",)
     refuses: ClassVar[Mapping[str, str]] = dict.fromkeys(("dualper", "plgc", "sam", "recency"), _REASON)
 
     negatives: Literal[0] = 0
     """None are drawn: every item competes with the next one."""
-    schedule: PositiveInt = 1200
-    """Rounds over which the rate of AdamW falls; give it the number of rounds of the run."""
     local_steps: PositiveInt = 1
     """Gradients that a device takes in a round, one after the other; with 1 a round is a step of `sasrec`."""
     local_lr: NonNegativeFloat = 0.1
@@ -117,7 +116,7 @@ class FedSASRec(DeviceMethod, SequenceSettings):
     def server_step(self, shared: Params, mean: Params, memory: Params) -> Params:
         positions = mean["positions"].clamp(min=_LEAST)
         gradients = {name: mean[name] / positions for name in shared}
-        return self.stepped(shared, gradients, memory, self.schedule)
+        return self.stepped(shared, gradients, memory, self.falls)
 
     def recall(self, shared: Params, history: History, items: Tensor) -> Params:
         output = outputs(self.network, shared, history.items, history.counts)
