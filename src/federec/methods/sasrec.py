@@ -62,7 +62,8 @@ class SASRec(CentralMethod, SequenceSettings):
         history = devices.history(users)
         windows = Windows.of(history.items, history.counts, self.window)
         _, total = gradient(self.network, params, windows, self.dropout, stream_keys(keys, 0))
-        mean = {name: value / windows.counts.sum().clamp(min=1) for name, value in total.items()}
+        count = max(1, int(windows.counts.sum()))
+        mean = dict(zip(total, torch._foreach_div([*total.values()], count), strict=True))
         model |= self.stepped(params, mean, model, steps)
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
