@@ -118,8 +118,8 @@ def _dropout(windows: Windows, rate: float, keys: Tensor) -> Dropout:
 
 @contextmanager
 def _quick(where: Tensor) -> Iterator[None]:
-    """On a GPU products are of TF32: ten bits of a factor are enough for a gradient, and it is several times as
-    fast."""
+    """Within it a GPU multiplies in TF32, several times as fast: ten bits of a factor are enough for a gradient. Scores
+    are computed outside, in full precision."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = where.is_cuda or before
     try:
@@ -161,8 +161,7 @@ def outputs(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Ten
             break
         step = torch.arange(width, device=items.device)
         at = (counts[rows, None] - length[:, None] + step).clamp(max=items.shape[1] - 1)
-        with _quick(items):
-            last = encode_last(shape, p, items[rows[:, None], at], length)
+        last = encode_last(shape, p, items[rows[:, None], at], length)
         found[rows] = last * (length > 0)[:, None]
     return found
 
