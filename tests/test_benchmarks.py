@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import federec as fr
+
 BENCHMARKS = sorted((Path(__file__).parents[1] / "benchmarks").glob("*.py"))
 
 
@@ -40,3 +42,31 @@ def test_the_ladder_of_bytes_gives_a_table(monkeypatch, random_split):
     whole, blocks = cells["three half-lives, EASE beside"], cells["the same in ten blocks"]
     assert whole[1] == blocks[1] and whole[4:] == blocks[4:]
     assert float(blocks[2]) <= float(whole[2]) and "learned rows of 4" in cells
+
+
+def test_order_and_hybrid_give_tables(monkeypatch, random_split, tmp_path, capsys):
+    """A run is a line of the file, and what the file has is not trained again; hybrids take the run folders."""
+    monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
+    order, hybrid = importlib.import_module("order"), importlib.import_module("hybrid")
+    monkeypatch.setattr(importlib.import_module("page"), "DOCS", tmp_path)
+    monkeypatch.setattr(importlib.import_module("page"), "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(hybrid, "OWN", 2)
+    data, small = random_split(users=20, items=30).data, {"dim": 4, "window": 6}
+    monkeypatch.setattr(fr, "load", lambda name: data)
+    runs = [
+        order.Plan("small", "sasrec", fr.SASRec(**small), 1),
+        order.Plan("small", "fedsasrec", fr.FedSASRec(**small), 2, ("quantise:bits=8",)),
+        order.Plan("small", "fednext", fr.FedNext(), main=True),
+    ]
+    monkeypatch.setattr(order, "plans", lambda: iter(runs))
+    command = ["--out", str(tmp_path / "out"), "--data", "small", "--keep", str(tmp_path), "--jobs", "2", "--page"]
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", ["order.py", *command, "--seeds", "3", "4"])
+        order.main()
+    assert len(order.lines(tmp_path / "out")) == 4
+    shown = capsys.readouterr().out
+    assert "| fednext | 2 |" in shown and (tmp_path / "benchmarks-order.svg").exists()
+    folders = [str(order.folder(tmp_path, plan, 3)) for plan in runs[1:]]
+    monkeypatch.setattr(sys, "argv", ["hybrid.py", *folders, "--data", "small", "--start", "2"])
+    hybrid.main()
+    assert capsys.readouterr().out.count("\n| ") == 1 + 1 + 8 + 2

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 from federec import streams
 from federec.mathematics import windows as module
 from federec.mathematics.transformer import encode
-from federec.mathematics.windows import Windows, gradient, outputs
+from federec.mathematics.windows import Windows, gradient, gradients, outputs
 
 HISTORIES = [[*range(15)], [4], [3, 1, 4], [5, 6, 7, 8, 9, 10, 11], [19, 18, 17, 16, 15, 14, 13, 12]]
 
@@ -57,6 +57,23 @@ def test_the_gradient_is_autograds_whatever_is_computed_together(monkeypatch, po
     torch.testing.assert_close(losses, torch.zeros(5).index_add(0, windows.owner, each.detach()), rtol=1e-4, atol=1e-4)
     for name, expected in zip(leaves, torch.autograd.grad(each.sum(), [*leaves.values()]), strict=True):
         torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("positions", [1, 60, 10_000])
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_gradients_are_those_of_each_history_alone(monkeypatch, positions, rate):
+    """Each at its own parameters, whatever is computed together."""
+    monkeypatch.setattr(module, "_LOGITS", 20 * positions)
+    each = [parameters(seed=seed) for seed in range(5)]
+    stacked = {name: torch.stack([p[name] for p in each]) for name in each[0]}
+    (items, counts), keys = padded(*HISTORIES), streams.keys(0, 1, torch.arange(5))
+    losses, found = gradients(SHAPE, stacked, Windows.of(items, counts, 6), rate, keys)
+    for row, p in enumerate(each):
+        one = slice(row, row + 1)
+        loss, expected = gradient(SHAPE, p, Windows.of(items[one], counts[one], 6), rate, keys[one])
+        torch.testing.assert_close(losses[one], loss, rtol=1e-4, atol=1e-4)
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name][row], value, rtol=1e-4, atol=1e-4)
 
 
 def test_dropout_is_the_same_whatever_is_computed_together(monkeypatch):

@@ -6,11 +6,13 @@ import torch
 from torch import optim
 from torch.nn.functional import cross_entropy
 
+import federec as fr
 from federec.cohort.draw import Devices
 from federec.data.split import HeldOut
 from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.mathematics.transformer import encode
+from federec.methods.fedsasrec import FedSASRec
 from federec.methods.popularity import Popularity
 from federec.methods.sasrec import SASRec
 from federec.runtimes.simulation import trainer
@@ -110,8 +112,28 @@ def test_the_rate_rises_and_falls():
     assert [method.rate(k, 100) for k in (0, 1, 3, 50, 98, 1000)] == pytest.approx([0.25, 0.495, 0.97, 0.5, 0.05, 0.05])
 
 
+@pytest.mark.parametrize("class_", [SASRec, FedSASRec])
+def test_the_schedule_is_that_of_the_run(class_):
+    method = class_(dim=8)
+    assert (method.schedule, method.falls) == (0, class_.default_rounds)
+    assert method.for_rounds(7).falls == 7
+    assert method.for_rounds(7).for_rounds(9).falls == 7
+    assert class_(schedule=5).for_rounds(7).falls == 5
+
+
+def test_a_run_steps_by_its_own_schedule(random_split):
+    """A run of three rounds is one of a schedule of three, and it can be asked with either method."""
+    data, method = random_split().data, SASRec(**SMALL | {"schedule": 0})
+    run = fr.train(method, data, rounds=3)
+    given = fr.train(SASRec(**SMALL | {"schedule": 3}), data, rounds=3)
+    other = fr.train(SASRec(**SMALL | {"schedule": 30}), data, rounds=3)
+    items = [each.point.state.shared["items"] for each in (run, given, other)]
+    assert torch.equal(items[0], items[1])
+    assert not torch.equal(items[0], items[2])
+
+
 @pytest.mark.parametrize(
-    "settings", [{"dim": 7}, {"heads": 0}, {"dropout": 1.0}, {"window": 0}, {"lr": -1.0}, {"schedule": 0}]
+    "settings", [{"dim": 7}, {"heads": 0}, {"dropout": 1.0}, {"window": 0}, {"lr": -1.0}, {"schedule": -1}]
 )
 def test_senseless_settings_are_refused(settings):
     with pytest.raises(UserError):

@@ -8,6 +8,7 @@ import yaml
 from federec.data.interactions import Interactions
 from federec.errors import UserError
 from federec.methods.fedmf import FedMF
+from federec.methods.fedsasrec import FedSASRec
 from federec.methods.pfedrec import PFedRec
 from federec.methods.registry import METHODS, method_class
 from federec.plugins.registry import plugin_class, with_plugins
@@ -123,6 +124,22 @@ def test_references_are_kept_with_the_content_of_their_files(mine, monkeypatch, 
     read = RunConfig.read(path)
     assert read == config  # what it was configured with, not what the file is now
     assert read.changed(read.build()) == [mine, mine]
+
+
+@pytest.mark.parametrize("rounds", [None, 7])
+def test_settings_that_follow_the_rounds_are_filled_in_when_the_method_is_built(tmp_path, random_split, rounds):
+    """The file keeps what was asked for, so that the same file with other rounds gets their schedule."""
+    method, length = FedSASRec(dim=8), rounds or FedSASRec.default_rounds
+    config = RunConfig.of(method, random_split().data, rounds=rounds)
+    assert config.settings["schedule"] == 0
+    assert config.build() == config.build(method) == FedSASRec(dim=8, schedule=length)
+    path = tmp_path / "config.yaml"
+    path.write_text(config.text())
+    for given in (method, config.build(method)):
+        assert RunConfig.read(path, given) == config
+    with pytest.raises(UserError, match="other settings"):
+        RunConfig.read(path, FedSASRec(dim=8, schedule=length + 1))
+    assert RunConfig.checked(**dict(config) | {"rounds": 20}).build() == FedSASRec(dim=8, schedule=20)
 
 
 def test_the_object_itself_is_configured(mine, random_split):

@@ -32,6 +32,7 @@ RUNS = {
     "local-only": ({"dim": 4, "item_lr_factor": 1.0}, 3, 0.5),
     "local-only-fused": ({"dim": 4, "item_lr_factor": 1.0}, 3, 0.5),
     "negative-count": ({}, 3, 1.0),
+    "fedsasrec": ({"dim": 4, "window": 6, "warm_up": 1}, 3, 0.5),
     "fedrap": ({"dim": 4, "item_lr": 3.0, "epochs": 2}, 4, 0.6),
     "fedrap-fused": ({"dim": 4, "item_lr": 3.0, "epochs": 2}, 4, 0.6),
 }

@@ -51,9 +51,23 @@ def server_adam(
 ) -> Params:
     """New parameters after one step of Adam on those that have a gradient; moments change in place. With `decay` the
     parameters first shrink by lr * decay (AdamW)."""
-    new = dict(shared)
-    for name, gradient in gradients.items():
-        new[name] = shared[name] * (1 - lr * decay) if decay else shared[name].clone()
-        m, v, t = (memory[f"{name}/{part}"] for part in "mvt")
-        (adam or Adam()).step_(new[name][None], gradient[None], m, v, t, lr)
-    return new
+    if not gradients:
+        return dict(shared)
+    adam = adam or Adam()
+    g, counts = [*gradients.values()], [memory[f"{name}/t"] for name in gradients]
+    m, v = ([memory[f"{name}/{part}"][0] for name in gradients] for part in "mv")
+    # All parameters in each operation: a network has many small ones, and a GPU takes as long to start as to compute.
+    torch._foreach_add_(counts, 1.0)
+    torch._foreach_mul_(m, adam.beta1)
+    torch._foreach_add_(m, g, alpha=1 - adam.beta1)
+    torch._foreach_mul_(v, adam.beta2)
+    torch._foreach_addcmul_(v, g, g, value=1 - adam.beta2)
+    done = torch.cat(counts)
+    first, second = torch.stack([1 - adam.beta1**done, 1 - adam.beta2**done]).tolist()
+    size = torch._foreach_sqrt(torch._foreach_div(v, second))
+    torch._foreach_add_(size, adam.eps)
+    step = torch._foreach_div(m, first)
+    torch._foreach_mul_(step, lr)
+    torch._foreach_div_(step, size)
+    new = torch._foreach_sub(torch._foreach_mul([shared[name] for name in gradients], 1 - lr * decay), step)
+    return {**shared, **dict(zip(gradients, new, strict=True))}

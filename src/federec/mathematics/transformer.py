@@ -68,18 +68,20 @@ class Dropout:
         network."""
         if not self.rate:
             return x
-        return x * self.mask(x.shape[2], x.shape[2], site)
+        return x * self.masks(x.shape[2], x.shape[2], range(site, site + 1))[:, 0]
 
-    def mask(self, width: int, most: int, site: int) -> Tensor:
-        """[W, T, width]: 0 for what is dropped. The numbers are the same for any `width` up to `most`."""
+    def masks(self, width: int, most: int, sites: range) -> Tensor:
+        """[W, sites, T, width]: 0 for what is dropped. The numbers are the same for any `width` up to `most`."""
         draws = torch.arange(-(-width // _LANES), device=self.key.device)
-        draw = (site << 32) + self.position[:, :, None] * -(-most // _LANES) + draws
-        lanes: Tensor = streams.bits(self.key[:, None, None], draw).view(torch.int16)[:, :, :width]
+        first = torch.arange(sites.start, sites.stop, device=self.key.device)[:, None, None] << 32
+        draw = (self.position * -(-most // _LANES))[:, None, :, None] + (first + draws)
+        lanes: Tensor = streams.bits(self.key[:, None, None, None], draw).view(torch.int16)[..., :width]
         return (lanes >= round(self.rate * (1 << 16)) - (1 << 15)) * (1 / (1 - self.rate))
 
 
 def encode(shape: Transformer, p: Params, items: Tensor, counts: Tensor, dropout: Dropout | None = None) -> Tensor:
-    """Outputs [W, T, dim] at all positions of windows [W, T] of items, padded on the right to any width."""
+    """Outputs [W, T, dim] at all positions of windows [W, T] of items, padded on the right to any width. Parameters may
+    have a leading dimension [W, ...]: each window's own."""
     h = _embedded(shape, p, items, counts, dropout)
     for layer in range(shape.layers):
         h = _layer(shape, p, layer, h, None, dropout)
@@ -96,7 +98,7 @@ def encode_last(shape: Transformer, p: Params, items: Tensor, counts: Tensor) ->
 
 def _embedded(shape: Transformer, p: Params, items: Tensor, counts: Tensor, dropout: Dropout | None) -> Tensor:
     place = shape.window - counts[:, None] + torch.arange(items.shape[1], device=items.device)
-    h = embedding(items, p["items"]) + embedding(place.clamp(0, shape.window - 1), p["places"])
+    h = _rows(p["items"], items) + _rows(p["places"], place.clamp(0, shape.window - 1))
     return h if dropout is None else dropout(h, 0)
 
 
@@ -105,18 +107,22 @@ def _layer(
 ) -> Tensor:
     """One layer at all positions; with `last` [W] only at that one."""
 
-    first = 1 + (3 + shape.heads) * layer  # number of the layer's first place for dropout; 0 is the embedding
+    first = 1 + (1 + shape.heads) * layer  # number of the layer's first place for dropout; 0 is the embedding
+    widths = (shape.dim, 4 * shape.dim, shape.dim)
+    kept: tuple[Tensor, ...] = ()
+    if dropout is not None and dropout.rate:
+        kept = dropout.masks(sum(widths), sum(widths), range(first, first + 1))[:, 0].split(widths, 2)
 
-    def dropped(x: Tensor, site: int) -> Tensor:
-        return x if dropout is None else dropout(x, first + site)
+    def dropped(x: Tensor, place: int) -> Tensor:
+        return x * kept[place] if kept else x
 
-    x = linear(_normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"])
+    x = _times(_normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"])
     query, key, value = (part.unflatten(2, (shape.heads, -1)).transpose(1, 2) for part in x.chunk(3, 2))
     if dropout is not None and dropout.rate:
-        masks = [dropout.mask(h.shape[1], shape.window, first + 3 + head) for head in range(shape.heads)]
-        later = torch.ones_like(masks[0][0], dtype=torch.bool).triu(1)
-        weights = (query @ key.mT * query.shape[3] ** -0.5).masked_fill(later, -torch.inf).softmax(3)
-        mixed = (weights * torch.stack(masks, 1)) @ value
+        masks = dropout.masks(h.shape[1], shape.window, range(first + 1, first + 1 + shape.heads))
+        later = torch.ones_like(masks[0, 0], dtype=torch.bool).triu(1)
+        weights = (query * query.shape[3] ** -0.5 @ key.mT).masked_fill(later, -torch.inf).softmax(3)
+        mixed = (weights * masks) @ value
     elif last is None:
         mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
     else:
@@ -137,9 +143,25 @@ def _linear(name: str, inputs: int, outputs: int, bound: float) -> dict[str, Par
     return {f"{name}.weight": Param((outputs, inputs), "uniform", bound), f"{name}.bias": Param((outputs,), "zeros")}
 
 
+def _rows(table: Tensor, index: Tensor) -> Tensor:
+    """Rows [W, T, dim] of one table, or of each window's own."""
+    if table.dim() == 2:
+        return embedding(index, table)
+    return table[torch.arange(len(index), device=index.device)[:, None], index]
+
+
 def _normed(p: Params, name: str, x: Tensor) -> Tensor:
-    return layer_norm(x, x.shape[-1:], 1 + p[f"{name}.scale"], p[f"{name}.shift"])
+    scale, shift = 1 + p[f"{name}.scale"], p[f"{name}.shift"]
+    if scale.dim() == 1:
+        return layer_norm(x, x.shape[-1:], scale, shift)
+    return torch.addcmul(shift[:, None], layer_norm(x, x.shape[-1:]), scale[:, None])
 
 
 def _through(p: Params, name: str, x: Tensor) -> Tensor:
-    return linear(x, p[f"{name}.weight"], p[f"{name}.bias"])
+    return _times(x, p[f"{name}.weight"], p[f"{name}.bias"])
+
+
+def _times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    if weight.dim() == 2:
+        return linear(x, weight, bias)
+    return x @ weight.mT if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)

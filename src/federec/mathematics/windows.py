@@ -10,10 +10,12 @@ and items.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from federec import streams
 from federec.cohort.layers import Params
@@ -55,9 +57,9 @@ class Windows:
         inputs, following = items[owner[:, None], at], items[owner[:, None], at + 1]
         return Windows(inputs, following.where(real, -1), length, owner, first)
 
-    def parts(self) -> Iterator[Windows]:
-        """A few windows at a time, without needless padding."""
-        for some in _together(self.counts):
+    def parts(self, positions: int | None = None, most: int | None = None) -> Iterator[Windows]:
+        """A few windows at a time, without needless padding: so many positions, and at most so many windows."""
+        for some in _together(self.counts, positions, most):
             width = int(self.counts[some.start])
             yield Windows(
                 self.items[some, :width],
@@ -72,20 +74,58 @@ def gradient(shape: Transformer, p: Params, windows: Windows, rate: float, keys:
     """Each history's loss, summed over its positions, and the gradient of their sum. Values are dropped at this rate,
     by random numbers of each history's key [C]."""
     losses = p["item_bias"].new_zeros(len(keys))
-    total = {name: torch.zeros_like(value) for name, value in p.items()}
+    total: Params = {}
     below = {name: value.detach().requires_grad_() for name, value in p.items() if name != "item_bias"}
     for part in windows.parts():
-        position = part.first[:, None] + torch.arange(part.items.shape[1], device=part.items.device)
-        dropout = Dropout(rate, keys[part.owner], position)
         real = part.targets >= 0
-        output = encode(shape, below, part.items, part.counts, dropout)[real]
-        loss, onto, items, bias = _softmax(output.detach(), p["items"], p["item_bias"], part.targets[real])
+        with _quick(keys):
+            output = encode(shape, below, part.items, part.counts, _dropout(part, rate, keys))[real]
+            loss, onto, items, bias = _softmax(output.detach(), p["items"], p["item_bias"], part.targets[real])
+            found = dict(zip(below, torch.autograd.grad(output, [*below.values()], onto), strict=True))
         losses.index_add_(0, part.owner[:, None].expand_as(real)[real], loss)
-        total["items"] += items
-        total["item_bias"] += bias
-        for name, found in zip(below, torch.autograd.grad(output, [*below.values()], onto), strict=True):
-            total[name] += found
+        found["items"] += items
+        found["item_bias"] = bias
+        if total:
+            torch._foreach_add_([total[name] for name in found], [*found.values()])
+        else:
+            total = found
+    return losses, {name: total[name] for name in p} if total else {name: torch.zeros_like(p[name]) for name in p}
+
+
+def gradients(shape: Transformer, p: Params, windows: Windows, rate: float, keys: Tensor) -> tuple[Tensor, Params]:
+    """Each history's loss, summed over its positions, and its own gradient [C, ...] at its own parameters [C, ...]."""
+    n_items = p["items"].shape[1]
+    most = _GPU_LOGITS if keys.is_cuda else _LOGITS
+    losses = p["item_bias"].new_zeros(len(keys))
+    total = {name: torch.zeros_like(value, memory_format=torch.contiguous_format) for name, value in p.items()}
+    for part in windows.parts(most // n_items, max(1, most // (n_items * shape.dim))):
+        own = {name: value[part.owner].requires_grad_() for name, value in p.items()}
+        with _quick(keys):
+            output = encode(shape, own, part.items, part.counts, _dropout(part, rate, keys))
+            logits = torch.baddbmm(own["item_bias"][:, None], output, own["items"].mT)
+            each = cross_entropy(logits.mT, part.targets, ignore_index=-1, reduction="none").sum(1)
+            found = torch.autograd.grad(each.sum(), [*own.values()])
+        losses.index_add_(0, part.owner, each.detach())
+        for name, value in zip(own, found, strict=True):
+            total[name].index_add_(0, part.owner, value)
     return losses, total
+
+
+def _dropout(windows: Windows, rate: float, keys: Tensor) -> Dropout:
+    position = windows.first[:, None] + torch.arange(windows.items.shape[1], device=windows.items.device)
+    return Dropout(rate, keys[windows.owner], position)
+
+
+@contextmanager
+def _quick(where: Tensor) -> Iterator[None]:
+    """Within it a GPU multiplies in TF32, several times as fast: ten bits of a factor are enough for a gradient. Scores
+    are computed outside, in full precision."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = where.is_cuda or before
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _softmax(output: Tensor, items: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
@@ -126,12 +166,13 @@ def outputs(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Ten
     return found
 
 
-def _together(counts: Tensor) -> Iterator[slice]:
-    """Slices of windows of these falling lengths, that go through the network at once."""
-    start, most = 0, _GPU_POSITIONS if counts.is_cuda else _POSITIONS
+def _together(counts: Tensor, positions: int | None = None, most: int | None = None) -> Iterator[slice]:
+    """Slices of windows of these falling lengths, that go through the network at once: with so many positions, and at
+    most so many windows."""
+    start, positions = 0, positions or (_GPU_POSITIONS if counts.is_cuda else _POSITIONS)
     lengths = counts.tolist()
     while start < len(lengths):
-        stop = start + max(1, most // lengths[start])
+        stop = start + max(1, min(positions // lengths[start], most or positions))
         yield slice(start, min(stop, len(lengths)))
         start = stop
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -39,6 +39,8 @@ class Method(Part):
     """Share of the devices in a round, where the run does not say."""
     reads_history: ClassVar[bool] = False
     """Whether users' histories are read when items are scored, so that a fresh one changes the ranking."""
+    follow_rounds: ClassVar[tuple[str, ...]] = ()
+    """Settings of which 0 stands for the number of rounds of the run."""
     plugins: ClassVar[tuple[str, ...]] = ()
     """Names of the plug-ins on it, in the order they were put on."""
 
@@ -74,6 +76,11 @@ class Method(Part):
         """The settings that a round tries, where rounds are trials: a method with these and no others gets there in its
         first round. Empty where rounds are no trials."""
         return {}
+
+    def for_rounds(self, rounds: int) -> Self:
+        """The method as a run of so many rounds uses it: settings that follow the rounds have their number."""
+        missing = [name for name in self.follow_rounds if not getattr(self, name)]
+        return self.model_copy(update=dict.fromkeys(missing, rounds)) if missing else self
 
 
 def hyphenated(name: str) -> str:

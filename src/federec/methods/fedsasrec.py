@@ -28,7 +28,7 @@ from federec.cohort.draw import History
 from federec.cohort.layers import Param, Params, dot
 from federec.cohort.optim import server_moments
 from federec.cohort.rows import Rows
-from federec.mathematics.windows import Windows, gradient, outputs, stream_keys
+from federec.mathematics.windows import Windows, gradient, gradients, outputs, stream_keys
 from federec.methods.base import DeviceMethod
 from federec.methods.sequence import SequenceSettings
 
@@ -48,12 +48,11 @@ class FedSASRec(DeviceMethod, SequenceSettings):
     reads_history: ClassVar[bool] = True
     default_participation: ClassVar[float] = 0.1
     default_rounds: ClassVar[int] = 1200
+    follow_rounds: ClassVar[tuple[str, ...]] = ("schedule",)
     refuses: ClassVar[Mapping[str, str]] = dict.fromkeys(("dualper", "plgc", "sam", "recency"), _REASON)
 
     negatives: Literal[0] = 0
     """None are drawn: every item competes with the next one."""
-    schedule: PositiveInt = 1200
-    """Rounds over which the rate of AdamW falls; give it the number of rounds of the run."""
     local_steps: PositiveInt = 1
     """Gradients that a device takes in a round, one after the other; with 1 a round is a step of `sasrec`."""
     local_lr: NonNegativeFloat = 0.1
@@ -73,36 +72,31 @@ class FedSASRec(DeviceMethod, SequenceSettings):
 
     def message(self, cohort: Cohort, shared: Params) -> Params:
         assert cohort.history is not None
-        alone = torch.arange(len(cohort), device=cohort.users.device).split(1)
-        sent, losses = [], []
-        for one in alone:
-            loss, message = self._sum(shared, cohort.history.of(one), cohort.samples.key[one])
-            sent.append(message)
-            losses.append(loss)
-        cohort.losses = [torch.cat(losses)]
-        return {name: torch.stack([message[name] for message in sent]) for name in self.sends()}
+        history, keys = cohort.history, cohort.samples.key
+        windows = Windows.of(history.items, history.counts, self.window)
+        counts = (history.counts - 1).clamp(min=0)
+        p = {name: value.expand(len(cohort), *value.shape) for name, value in shared.items()}
+        total: Params = {}
+        for step in range(self.local_steps):
+            losses, found = gradients(self.network, p, windows, self.dropout, stream_keys(keys, step))
+            if step + 1 < self.local_steps:
+                rate = self.local_lr / counts.clamp(min=1)
+                p = {name: p[name] - rate.view(-1, *[1] * (value.dim() - 1)) * value for name, value in found.items()}
+            total = {name: total[name] + value if total else value for name, value in found.items()}
+        cohort.losses = [losses / counts.clamp(min=1)]
+        sent = {name: value / (self.local_steps * self.window) for name, value in total.items()}
+        return sent | {"positions": (counts / self.window).to(losses)[:, None]}
 
     def summed(self, cohort: Cohort, shared: Params) -> Params | None:
         if self.local_steps > 1:
             return None
         assert cohort.history is not None
-        loss, message = self._sum(shared, cohort.history, cohort.samples.key)
-        cohort.losses = [loss]
-        return message
-
-    def _sum(self, shared: Params, history: History, keys: Tensor) -> tuple[Tensor, Params]:
-        """Each device's mean loss, and the sum of their messages."""
+        history, keys = cohort.history, stream_keys(cohort.samples.key, 0)
         windows = Windows.of(history.items, history.counts, self.window)
-        count = windows.counts.sum()
-        p, total = shared, {name: torch.zeros_like(value) for name, value in shared.items()}
-        for step in range(self.local_steps):
-            losses, found = gradient(self.network, p, windows, self.dropout, stream_keys(keys, step))
-            for name, value in found.items():
-                total[name] += value / (self.local_steps * self.window)
-            if step + 1 < self.local_steps:  # these are a single device's
-                p = {name: p[name] - self.local_lr / count.clamp(min=1) * value for name, value in found.items()}
-        mean = losses / (history.counts - 1).clamp(min=1)
-        return mean, total | {"positions": (count / self.window).to(mean)[None]}
+        losses, found = gradient(self.network, shared, windows, self.dropout, keys)
+        cohort.losses = [losses / (history.counts - 1).clamp(min=1)]
+        total = dict(zip(found, torch._foreach_div([*found.values()], self.window), strict=True))
+        return total | {"positions": (windows.counts.sum() / self.window).to(losses)[None]}
 
     def upload_bytes(self, cohort: Cohort, message: Params) -> Tensor:
         return torch.full_like(cohort.users, 4 + int(self.download_bytes(cohort)[0]))
@@ -117,7 +111,7 @@ class FedSASRec(DeviceMethod, SequenceSettings):
     def server_step(self, shared: Params, mean: Params, memory: Params) -> Params:
         positions = mean["positions"].clamp(min=_LEAST)
         gradients = {name: mean[name] / positions for name in shared}
-        return self.stepped(shared, gradients, memory, self.schedule)
+        return self.stepped(shared, gradients, memory, self.falls)
 
     def recall(self, shared: Params, history: History, items: Tensor) -> Params:
         output = outputs(self.network, shared, history.items, history.counts)

@@ -37,11 +37,10 @@ class SASRec(CentralMethod, SequenceSettings):
     paper: ClassVar[str] = "Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018"
     reads_history: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 120
+    follow_rounds: ClassVar[tuple[str, ...]] = ("schedule",)
 
     batch: PositiveInt = 96
     """Users in a mini-batch."""
-    schedule: PositiveInt = 120
-    """Rounds over which the rate of AdamW falls; give it the number of rounds of the run."""
 
     def start(self, split: Split, seed: int) -> Params:
         generator = torch.Generator().manual_seed(seed)
@@ -54,7 +53,7 @@ class SASRec(CentralMethod, SequenceSettings):
         keys = devices.keys(seed, round_, users)
         batches = users[streams.bits(keys, streams.SHUFFLE).argsort(stable=True)].split(self.batch)
         for batch in batches:
-            self.descend(model, devices, batch, devices.keys(seed, round_, batch), self.schedule * len(batches))
+            self.descend(model, devices, batch, devices.keys(seed, round_, batch), self.falls * len(batches))
         return model
 
     def descend(self, model: Params, devices: Devices, users: Tensor, keys: Tensor, steps: int) -> None:
@@ -63,7 +62,8 @@ class SASRec(CentralMethod, SequenceSettings):
         history = devices.history(users)
         windows = Windows.of(history.items, history.counts, self.window)
         _, total = gradient(self.network, params, windows, self.dropout, stream_keys(keys, 0))
-        mean = {name: value / windows.counts.sum().clamp(min=1) for name, value in total.items()}
+        count = max(1, int(windows.counts.sum()))
+        mean = dict(zip(total, torch._foreach_div([*total.values()], count), strict=True))
         model |= self.stepped(params, mean, model, steps)
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam, server_adam
@@ -17,6 +17,8 @@ _LEAST = 0.05
 
 class SequenceSettings(Part):
     """A transformer over a user's items in their order, trained by AdamW with a rate that rises and falls."""
+
+    default_rounds: ClassVar[int]
 
     dim: PositiveInt = 64
     """Width of item rows and of all layers."""
@@ -34,6 +36,8 @@ class SequenceSettings(Part):
     """Weight decay of AdamW: every step shrinks each parameter by lr * decay."""
     warm_up: PositiveInt = 30
     """Steps of AdamW over which its rate rises to `lr`."""
+    schedule: NonNegativeInt = 0
+    """Rounds over which the rate of AdamW falls; 0 = all rounds of the run."""
 
     @model_validator(mode="after")
     def _whole_heads(self) -> SequenceSettings:
@@ -45,6 +49,11 @@ class SequenceSettings(Part):
     def network(self) -> Transformer:
         """Its sizes."""
         return Transformer(self.dim, self.layers, self.heads, self.window)
+
+    @property
+    def falls(self) -> int:
+        """Rounds over which the rate falls; outside a run, whose length is not known, those of the default."""
+        return self.schedule or self.default_rounds
 
     def rate(self, done: int, steps: int) -> float:
         """The rate of AdamW after `done` of so many steps: up, then down along a straight line."""

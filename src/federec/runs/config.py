@@ -125,7 +125,7 @@ class RunConfig(Settings):
             raise UserError(": ".join(first_fault(error))) from None
         if given is not None:
             config._must_be(given)
-        method = config.build() if given is None else given
+        method = build(config.method, config.plugins, config.settings) if given is None else given
         link = config.link(method) if isinstance(method, DeviceMethod) else None
         if link is None and (config.channel or config.aggregator):
             raise UserError(
@@ -135,7 +135,7 @@ class RunConfig(Settings):
         return config.model_copy(
             update={
                 "sources": config.sources if "sources" in values else config._sources(method),
-                "settings": _plain(method),
+                "settings": _plain(method if given is None else type(given).model_validate(config.settings)),
                 "channel": config.channel and tuple(plain(stage(values)) for values in config.channel),
                 "aggregator": link.aggregator.name if link is not None else None,
                 "select": config.select or protocol(config.protocol).select,
@@ -189,9 +189,10 @@ class RunConfig(Settings):
         """As YAML."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
-    def build(self) -> Method:
-        """The method, from the references and the settings."""
-        return build(self.method, self.plugins, self.settings)
+    def build(self, given: Method | None = None) -> Method:
+        """The method as this run uses it: from the references and the settings, or the given one."""
+        method = build(self.method, self.plugins, self.settings) if given is None else given
+        return method.for_rounds(self.rounds or method.default_rounds)
 
     def link(self, method: DeviceMethod) -> Link:
         """What lies between the devices and the server."""
@@ -214,7 +215,7 @@ class RunConfig(Settings):
         if [each.rpartition(":")[2] for each in asked] != [each.rpartition(":")[2] for each in (name, *plugins)]:
             raise UserError(f"the run is of {'+'.join(asked)}, not of the given {'+'.join((name, *plugins))}")
         try:
-            same = type(method).model_validate(self.settings) == method
+            same = self.build(type(method).model_validate(self.settings)) == self.build(method)
         except UserError:
             same = False
         if not same:

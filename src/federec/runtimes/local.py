@@ -117,8 +117,7 @@ def run(
 ) -> Run:
     """A new run from its configuration; of the given method, or of the one that the configuration names."""
     with group.together():
-        if method is None:
-            method = config.build()
+        method = config.build(method)
         split = config.split_of(data)
         worker = make_trainer(config, method, split, _device(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
@@ -148,8 +147,7 @@ def resume(
             raise UserError(f"{path}: is a federation's; continue it with: federec federation up --resume {path}")
         if folder.finished:
             return Run.load(path, data, method)
-        if method is None:
-            method = config.build()
+        method = config.build(method)
         for file in config.changed(method):
             raise UserError(f"{file}: has changed since this run began; bring the old file back or start a new run")
         device = _device(config, group)

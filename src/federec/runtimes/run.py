@@ -210,8 +210,7 @@ class Run:
             raise UserError(
                 f"{path}: is a federation's, only its devices have a whole model; see: federec device recommend"
             )
-        if method is None:
-            method = config.build()
+        method = config.build(method)
         for file in config.changed(method):
             warnings.warn(f"{file}: has changed since the run {path} was trained; answers may differ", stacklevel=2)
         point = folder.checkpoint(device_to_ask(config))
