@@ -49,6 +49,11 @@ class Cell:
     rounds: int | None = None
     """None means the default of the method."""
 
+    @property
+    def kind(self) -> str:
+        """Which figures it belongs to: the paper's settings under `paper` or under `clean`, or `tuned` ones."""
+        return self.protocol
+
     def folder(self, runs: Path) -> RunFolder:
         rounds = "" if self.rounds is None else f"-r{self.rounds}"
         data = Path(self.data).name.split(".")[0]

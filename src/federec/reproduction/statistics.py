@@ -46,12 +46,6 @@ def gains(ranks: NDArray[np.int64], metric: str) -> NDArray[np.float64]:
     return hit if metric == "hr@10" else hit / np.log2(ranks + 2.0)
 
 
-def paired_difference(a: NDArray[np.int64], b: NDArray[np.int64], metric: str) -> Difference:
-    """How much better ranks a are than ranks b, both [seeds, users] for the same users and seeds. The interval is a
-    bootstrap over users and seeds."""
-    return bootstrap(list(gains(a, metric) - gains(b, metric)))
-
-
 def bootstrap(values: Sequence[NDArray[np.float64]]) -> Difference:
     """Mean of each seed's users, over seeds, with its 95 % interval: seeds and users are drawn again. Where the seeds
     have the same number of users, these are the same in all of them and are drawn together."""
