@@ -11,7 +11,7 @@ import torch
 
 import federec as fr
 from federec.reproduction.compare import METRICS
-from federec.reproduction.statistics import bootstrap, paired_difference
+from federec.reproduction.statistics import bootstrap, gains
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,8 @@ def test_the_difference_is_that_of_the_means_and_its_interval_is_paired(runs, me
     assert other["difference"] == pytest.approx(other[metric] - baseline[metric])
     assert other["low"] <= other["difference"] <= other["high"]
     ranks = [np.stack([run.ranks[f"test {ranking}"].numpy() for run in pair]) for pair in (runs[2:], runs[:2])]
-    assert (other["difference"], other["low"], other["high"]) == pytest.approx(tuple(paired_difference(*ranks, name)))
+    paired = gains(ranks[0], name) - gains(ranks[1], name)
+    assert (other["difference"], other["low"], other["high"]) == pytest.approx(tuple(bootstrap(list(paired))))
     mirrored, _ = fr.compare(runs, baseline="popularity", metric=metric).records()
     assert mirrored["difference"] == pytest.approx(-other["difference"])
 

@@ -1,8 +1,6 @@
-import pytest
-
-from federec.reproduction.cells import Cell, Row
+from federec.reproduction.cells import Row
 from federec.reproduction.dimensions import figure, noted, table
-from federec.runs.folder import RunFolder
+from federec.reproduction.found import Finished
 
 FEDMF, PLGC = Row("fedmf", "fedmf"), Row("fedmf+plgc", "fedmf", ("plgc",))
 
@@ -23,20 +21,13 @@ def test_the_figure_draws_each_row(tmp_path):
     assert all(f">{word}<" in text for word in ("fedmf", "fedmf+plgc", "mixing weight", "effective rank"))
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["with its rounds", "without"])
-def test_runs_that_kept_their_rounds_are_taken_by_row(tmp_path, monkeypatch, kept):
-    monkeypatch.setattr(Cell, "finished", lambda cell, runs: cell.seed == 1)
-    monkeypatch.setattr(RunFolder, "result", lambda folder: {"rounds": 2})
-    cells = [
-        Cell(row, "x", protocol, seed) for seed in (0, 1) for row in (FEDMF, PLGC) for protocol in ("paper", "clean")
-    ]
-    for cell in cells:
-        path = cell.folder(tmp_path).path
-        path.mkdir()
-        if kept:
-            for line in _lines([2.0, 1.0 + cell.seed]):
-                cell.folder(tmp_path).add_line(line)
-    found = noted(cells, "x", tmp_path)
-    assert list(found) == (["fedmf", "fedmf+plgc"] if kept else [])
-    assert all(lines[-1]["notes"]["items: effective rank"] == 2.0 for lines in found.values())
-    assert noted(cells, "y", tmp_path) == {}
+def test_the_first_run_under_clean_is_taken_if_its_rounds_have_notes():
+    runs = {
+        label: Finished([{"notes": _lines([2.0, rank])} for rank in (1.5, 1.0)]) for label in ("fedmf+plgc", "fedmf")
+    }
+    found = {(label, "x", kind): group for label, group in runs.items() for kind in ("clean", "paper")}
+    notes = noted((FEDMF, PLGC), "x", found)
+    assert list(notes) == ["fedmf", "fedmf+plgc"] and notes["fedmf"][-1]["notes"]["items: effective rank"] == 1.5
+    assert noted((FEDMF,), "y", found) == {}
+    for lines in ([], [{"round": 1}]):
+        assert noted((FEDMF,), "x", {("fedmf", "x", "clean"): Finished([{"notes": lines}])}) == {}

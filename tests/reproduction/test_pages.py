@@ -7,9 +7,10 @@ import pytest
 from federec.errors import UserError
 from federec.reproduction.cells import Cell, Row, estimate, run_cells, unfinished
 from federec.reproduction.grids import Grid
-from federec.reproduction.pages import Finished, _claims, published, write_page
+from federec.reproduction.pages import page_files, published, write_page
 
 ROWS = (Row("fedmf", "fedmf", settings={"dim": 4}), Row("popularity", "popularity", federated=False))
+GRID = Grid("trial", "A trial", "Two rows.", ROWS, ("set",), (("fedmf", "popularity"),))
 
 
 @pytest.fixture
@@ -37,15 +38,15 @@ def test_cells_are_run_once_and_the_page_holds_their_figures(small, tmp_path):
 
     page = write_page(grid, cells, runs, tmp_path / "out", "federec reproduce trial").read_text()
     results = [json.loads((cell.folder(runs).path / "result.json").read_text()) for cell in cells[:2]]
-    mean = 100 * np.mean([result["test"]["sampled"]["hr@10"] for result in results])
-    assert f"{mean:.2f}\u00a0±" in page and "fedmf against popularity" in page and "Best federated method" in page
+    expected = 100 * np.mean([result["test"]["sampled"]["hr@10"] for result in results])
+    full = 100 * np.mean([result["test"]["full"]["ndcg@10"] for result in results])
+    assert f"{full:.2f}\u00a0±" in page and "fedmf against popularity" in page and "best federated method" in page
     with (tmp_path / "out" / "trial.csv").open() as file:
         rows = [
-            r
-            for r in csv.DictReader(file)
-            if (r["method"], r["protocol"], r["ranking"]) == ("fedmf", "clean", "sampled")
+            r for r in csv.DictReader(file) if (r["method"], r["kind"], r["ranking"]) == ("fedmf", "clean", "sampled")
         ]
-    assert float(rows[0]["mean_percent"]) == pytest.approx(mean, abs=1e-4) and rows[0]["seeds"] == "2"
+    mean = {row["metric"]: float(row["mean_percent"]) for row in rows}["hr@10"]
+    assert mean == pytest.approx(expected, abs=1e-4) and rows[0]["seeds"] == "2"
     assert list((tmp_path / "out").glob("*.svg"))
 
 
@@ -79,27 +80,73 @@ def test_a_published_figure_that_was_missed_is_named(small, tmp_path, monkeypatc
     printed = {("popularity", grid.data[0], "hr@10"): 200.0}
     monkeypatch.setattr("federec.reproduction.pages.published", lambda table: printed)
     page = write_page(grid, cells, runs, tmp_path / "out", "federec reproduce trial").read_text()
-    assert "Further than 2 points" in page and "- popularity: -" in page and "Tried: defaults only." in page
+    assert "Further than 2 points" in page and "- popularity reaches " in page
+    assert "points below the published 200.0. Tried: defaults only." in page
     printed["popularity", grid.data[0], "hr@10"] = 100 * np.mean(
         [c.folder(runs).result()["test"]["sampled"]["hr@10"] for c in popular if c.protocol == "paper"]
     )
     assert "Further than" not in write_page(grid, cells, runs, tmp_path / "out", "").read_text()
 
 
-def test_only_runs_of_the_same_seed_are_paired():
-    ranks = np.random.default_rng(1).integers(0, 40, (3, 300))
-    some = Finished([{"seed": seed} for seed in (0, 1, 2)], [{"full": each} for each in ranks])
-    late = Finished([{"seed": 2}], [{"full": ranks[2]}])
-    difference, seeds = some.against(late, "full", "hr@10")
-    assert seeds == 1 and difference == (0, 0, 0)  # the same runs; seed 0 against seed 2 would differ
-    assert some.against(Finished([{"seed": 7}], [{"full": ranks[0]}]), "full", "hr@10") is None
+def test_a_claim_is_judged_by_full_ranking_of_tuned_cells(finished):
+    """Where rankings disagree, the one against all items counts; where settings do, the tuned ones."""
+    tuned = {row.label: finished(places) for row, places in zip(ROWS, (6, 0), strict=True)}
+    for group, places in zip(tuned.values(), (0, 6), strict=True):
+        for own in group.ranks:
+            own["sampled"] = np.maximum(own["sampled"] - places, 0)
+    found = {(label, "set", "tuned"): group for label, group in tuned.items()}
+    found |= {("fedmf", "set", "clean"): finished(0), ("popularity", "set", "clean"): finished(9)}
+    assert "| fedmf against popularity | better | < 0.001 | +" in page(found)
+    assert "fedmf is better than popularity (+" in page(found)
+    untuned = {key: group for key, group in found.items() if key[2] == "clean"}
+    assert "| fedmf against popularity | worse | < 0.001 | -" in page(untuned) and "No row was tuned." in page(untuned)
 
 
-def test_a_claim_is_judged_by_full_ranking(small):
-    """Where rankings disagree, the one against all items counts."""
-    grid, cells, _ = small
-    first, last = np.zeros(300, np.int64), np.full(300, 90)
-    better = Finished([{"seed": 0}], [{"full": first, "sampled": last}])
-    worse = Finished([{"seed": 0}], [{"full": last, "sampled": first}])
-    found = {("fedmf", cells[0].data, "clean"): better, ("popularity", cells[0].data, "clean"): worse}
-    assert "| fedmf against popularity | better | +100.00" in _claims(grid, cells[0].data, found)
+def page(found, grid=GRID, file="trial.md"):
+    return page_files(grid, ["set"], found, "federec reproduce trial")[file]
+
+
+def test_what_decides_comes_first_and_fresh_histories_have_a_column_where_known(finished, search):
+    found = {("fedmf", "set", kind): finished(4, fresh=9, search=search) for kind in ("tuned", "clean")}
+    found |= {("popularity", "set", "paper"): finished(0, seeds=(4,))}
+    text = page(found)
+    assert "| method | tuned full | tuned full, fresh | clean full | tuned sampled | paper sampled | kB up |" in text
+    means = [np.mean(found["fedmf", "set", "tuned"].values(*what)) for what in ((), ("full", "hr@10"), ("fresh full",))]
+    shown = text.split("| fedmf |")[1].split("|")
+    assert [float(shown[0].split("±")[0]), float(shown[0].split("/")[1].split("±")[0])] == pytest.approx(
+        means[:2], abs=0.01
+    )
+    assert float(shown[1].split("±")[0]) == pytest.approx(means[2], abs=0.01)
+    assert "Seeds of `tuned`: 0, 1 and 2." in text and "Seeds of `paper`: 4." in text
+    assert "second" not in text and "s/round" not in text
+    without = {key: finished(4) for key in found}
+    assert "fresh" not in page(without)
+
+
+def test_the_page_tells_what_was_tuned_and_with_which_budget(finished, search):
+    found = {("fedmf", "set", "tuned"): finished(4, search=search), ("popularity", "set", "tuned"): finished()}
+    text = page(found)
+    assert "<summary>Tuned settings, search spaces and commits on set</summary>" in text
+    assert "<li><b>fedmf</b>: lr=0.01235, schedule=sin. 24 trials, 11 of them stopped early; best NDCG@10 on" in text
+    assert "validation 7.10 (with the method&#x27;s own settings 6.40)." in text
+    assert "Searched: lr from 0.01 to 3, schedule in {sin, fixed}. Commits: tuned abc1234, fff0000.</li>" in text
+    assert "same budget: 24 trials" in text and "nothing to tune for popularity." in text
+    rows = list(csv.DictReader(page(found, file="trial.csv").splitlines()))
+    assert {(row["kind"], row["commit"]) for row in rows} == {("tuned", "abc1234 fff0000"), ("tuned", "abc1234")}
+
+
+@pytest.mark.parametrize(
+    ("places", "seeds", "words"),
+    [
+        (6, (0, 1, 2), "fedmf is better than popularity (+"),
+        (0, (0, 1, 2), "There is no clear difference between fedmf and popularity."),
+        (6, (0, 1), "There are too few seeds for a claim between fedmf and popularity."),
+        (6, (), "No claim of this page can be judged here yet."),
+    ],
+)
+def test_a_sentence_before_the_table_says_the_verdict(finished, places, seeds, words):
+    found = {("popularity", "set", "tuned"): finished()}
+    found |= {("fedmf", "set", "tuned"): finished(places, seeds)} if seeds else {}
+    text = page(found)
+    assert words in text and text.index(words) < text.index("| method |")
+    assert ("the best federated method is **fedmf**" in text) == bool(seeds)

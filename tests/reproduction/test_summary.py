@@ -1,41 +1,108 @@
-import numpy as np
+import re
 
-from federec.reproduction import summary
-from federec.reproduction.cells import Cell, Row, run_cells
-from federec.reproduction.grids import GRIDS, Grid
-from federec.reproduction.pages import Finished
-from federec.reproduction.summary import QUESTIONS, write_summary
+import pytest
+
+from federec.reproduction.cells import Row
+from federec.reproduction.claims import decide
+from federec.reproduction.grids import GRIDS
+from federec.reproduction.questions import QUESTIONS, Question
+from federec.reproduction.summary import HEADLINES, answer, summary, write_summary
+
+ROWS = [Row(label, label) for label in ("fedmf", "pfedrec", "fednext", "fedease", "fedsasrec")]
+ROWS += [Row(label, label, federated=False) for label in ("ease", "ials", "lightgcn", "sasrec", "popularity")]
+DATA = ["ml-100k", "ml-1m", "filmtrust"]
+IDEA = Question("magic", (("a", "b"), ("c", "b")), told=(("a", "c"),))
 
 
 def test_every_question_is_about_rows_that_grids_have():
     labels = {row.label for grid in GRIDS.values() for row in grid.rows}
-    assert {label for _, pairs in QUESTIONS for pair in pairs for label in pair} <= labels
+    assert {label for question in QUESTIONS for pair in question.all_pairs for label in pair} <= labels
 
 
-def test_the_summary_names_the_best_and_answers_from_finished_runs(tmp_path, monkeypatch):
-    random = np.random.default_rng(0)
-    lines = [f"{u},{i},{t}" for u in range(12) for t, i in enumerate(random.permutation(30)[:8])]
-    path = tmp_path / "small.csv"
-    path.write_text("user,item,timestamp\n" + "\n".join(lines) + "\n")
-    rows = (Row("fedease", "fedease"), Row("popularity", "popularity", federated=False), Row("fedals", "fedals"))
-    monkeypatch.setattr(summary, "GRIDS", {"trial": Grid("trial", "A trial", "Rows.", rows, (str(path),))})
-    pairs = (("fedease", "popularity"), ("fedals", "popularity"))
-    monkeypatch.setattr(summary, "QUESTIONS", (("Does it help?", pairs), ("Other?", (("fedals", "fedease"),))))
-    assert run_cells([Cell(row, str(path), "clean", 0) for row in rows[:2]], tmp_path / "runs", 2, str) == []
-    page = write_summary(2, tmp_path / "runs", tmp_path / "out").read_text()
-    assert "| fedease " in page and "| popularity " in page  # the best of each kind
-    assert "fedease against popularity" in page and "¹" in page
-    assert "| fedals against popularity | 0, 0 of 0 |  |" in page and page.endswith("Not run yet.\n")
+@pytest.fixture
+def told(finished):
+    """A function that gives the sentence on the idea, from places gained by row on each of some data sets."""
+
+    def tell(places, seeds=(0, 1, 2)):
+        found = {
+            (label, f"set{n}", "tuned"): finished(p, seeds) for label in places for n, p in enumerate(places[label])
+        }
+        data = [f"set{n}" for n in range(3)]
+        return answer(IDEA, data, decide([(*pair, name) for pair in IDEA.all_pairs for name in data], found))
+
+    return tell
 
 
-def test_only_a_clear_difference_is_bold():
-    ranks, seeds = np.random.default_rng(1).integers(0, 40, (2, 400)), [{"seed": 0}, {"seed": 1}]
-    base, better = (
-        Finished(seeds, [{"full": each, "sampled": each} for each in some])
-        for some in (ranks, np.maximum(ranks - 6, 0))
+def test_a_sentence_says_whether_it_helps_and_by_how_much(told):
+    helps = told({"a": [6, 6, 0], "b": [0, 0, 0]})
+    assert re.fullmatch(
+        r"\*\*Magic helps\*\*: a against b gains on 2 of 3 data sets \(set0 \+\d+\.\d, set1 \+\d+\.\d\) and shows no "
+        r"clear difference on 1 \(\+0\.0 points\)\.",
+        helps,
     )
-    answers = [summary._answer(*[group.against(base, "full", "hr@10")] * 2) for group in (better, base)]
-    assert answers[0].startswith("**+") and not answers[1].startswith("**")
-    found = {("x", "set", "clean"): better, ("y", "set", "clean"): base}
-    page = summary._answers((("x", "y"), ("y", "x"), ("x", "x")), ["set"], found)
-    assert [line.split("|")[2].strip() for line in page.splitlines()[2:]] == ["1, 0 of 1", "0, 1 of 1", "0, 0 of 1"]
+    some = told({"a": [6, 0, 0], "b": [0, 0, 0]})
+    assert some.startswith("**Magic helps in some cases only**: a against b gains on 1 of 3 data sets (set0 +")
+    worse = told({"a": [0, 0, 0], "b": [6, 0, 0]})
+    assert worse.startswith("**Magic does not help**: a against b loses on 1 of 3 data sets (set0 -")
+    mixed = told({"a": [6, 0], "b": [0, 6], "c": [0, 6]})
+    assert mixed.startswith("**Magic does not help**: a against b gains on 1 of 2 data sets (set0 +")
+    assert "; of 2 comparisons (c against b) 0 gain and 0 lose (from +0.0 to +0.0 points); a against c gains" in mixed
+
+
+def test_a_sentence_says_if_nothing_can_be_said(told):
+    assert told({"a": [6]}) == "Magic: nothing was run for this question with tuned settings."
+    assert told({"a": [6], "b": [0]}, (0, 1)).startswith("**Magic has too few seeds for a claim**: a against b has too")
+
+
+@pytest.fixture
+def found(finished, search):
+    places = {"fedmf": 0, "pfedrec": 0, "fednext": 6, "fedease": 4, "ease": 4, "ials": 2, "sasrec": 12, "popularity": 0}
+    made = {(label, name, "tuned"): finished(n, search=search) for label, n in places.items() for name in DATA}
+    made["fednext", "ml-1m", "tuned"] = finished(0, fresh=8)
+    made["fedmf", "ml-1m", "clean"] = finished(20)
+    return made
+
+
+def test_the_page_opens_with_five_sentences_and_rests_on_tuned_runs(found):
+    text = summary(ROWS, DATA, found)
+    lines = text.splitlines()
+    assert lines[0] == "# What survives" and all(line.startswith("- ") for line in lines[2 : 2 + HEADLINES])
+    assert lines[2].startswith("- **Dual personalisation does not help**: pfedrec against fedmf shows no clear")
+    assert lines[3] == "- Additive personalisation: nothing was run for this question with tuned settings."
+    assert "**Order helps" in lines[6] and lines[7] == ""
+    assert "24 trials" in text and "seeds 0, 1 and 2" in text and "## Does order help?" in text
+    asked = [key for key in found if key[2] == "tuned"]
+    assert text == summary(ROWS, DATA, {key: found[key] for key in asked})
+    count = int(re.search(r"over all (\d+) comparisons", text)[1])
+    assert count == len(re.findall(r"p\u00a0[<=]", text)) + 1  # and fedease against ease, the best two on ml-1m
+
+
+def test_the_best_federated_method_meets_the_best_centralised_one_without_order(found):
+    text = summary(ROWS, DATA, found)
+    goals = next(line for line in text.splitlines() if line.startswith("With training histories"))
+    assert re.search(
+        r"without order on ml-100k \(fednext \+\d+ %\), but not on ml-1m \(fedease \+0 %; order does", goals
+    )
+    assert "fednext is behind fedease" in goals and "filmtrust" not in goals  # it has no times
+    fresh = goals.split("With fresh histories")[1]
+    assert re.search(r"on ml-100k \(fednext \+\d+ %\) and ml-1m \(fednext \+\d+ %\)\.", fresh)
+    row = next(line for line in text.splitlines() if line.startswith("| ml-1m | fedease"))
+    assert row.split(" | ")[3:5] == ["+0.0 %", "no clear difference"] and "| fednext " in row and "sasrec" not in row
+
+
+def test_only_a_claim_is_bold(found):
+    table = summary(ROWS, DATA, found).split("## Does order help?")[1].split("##")[0]
+    lines = [line for line in table.splitlines() if line.startswith("| fednext against fedease")]
+    cells = lines[0].split(" | ")
+    assert cells[1:5] == ["2", "1", "0", "0"]
+    assert cells[5].startswith("**+") and cells[6].startswith("**-")
+    dual = summary(ROWS, DATA, found).split("## Does dual personalisation help?")[1].split("##")[0]
+    assert re.search(r"\| \+0\.0\u00a0\[-\d\.\d,\u00a0\+\d\.\d\], p\u00a0= 1\.000 \(\+0\.0\) \|", dual)
+
+
+def test_the_summary_is_written_from_what_is_found(found, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("federec.reproduction.summary.collect", lambda cells, runs: asked.extend(cells) or found)
+    text = write_summary(2, tmp_path, tmp_path / "out").read_text()
+    assert text.startswith("# What survives") and {cell.kind for cell in asked} == {"tuned"}
+    assert {cell.seed for cell in asked} == {0, 1}

@@ -14,7 +14,17 @@ PLUGINS = ("dualper", "plgc", "sam", "ldp", "recency")
 SETS = (*("tastes", "ml-100k", "ml-1m", "lastfm-2k", "lastfm-listens", "amazon-video", "amazon-video-10", "filmtrust"),)
 
 STAGES = ("clip", "laplace", "gaussian", "dense", "top-rows", "quantise", "secure-sum")
-TABLES = ("all", "tuned", "pfedrec-table2", "pfedrec-table3", "pfedrec-table4", "fedrap", "plgc", "fedrecgel", "summary")
+TABLES = (
+    "all",
+    "tuned",
+    "pfedrec-table2",
+    "pfedrec-table3",
+    "pfedrec-table4",
+    "fedrap",
+    "plgc",
+    "fedrecgel",
+    "summary",
+)
 METRICS = tuple(
     f"{ranking}.{name}@{k}"
     for ranking in ("full", "sampled")

@@ -23,9 +23,9 @@ def reproduce(
     data: list[str] | None = Option(
         None, autocompletion=SET_NAMES, help="Only this data set; may be repeated. [default: all of the table]"
     ),
-    tuned: bool = Option(False, "--tuned", help="Also with settings searched on validation, the same for every method."),
+    tuned: bool = Option(False, "--tuned", help="Also with settings searched on validation."),
     trials: int = Option(TRIALS, min=1, help="Settings that are tried for each method and data set."),
-    seeds: int = Option(5, min=1, help="Runs of a cell at most, with the seeds 0, 1, ...; with papers' settings fewer."),
+    seeds: int = Option(5, min=1, help="Runs of a cell at most, seeds 0, 1, ...; fewer with papers' settings."),
     jobs: int = Option(1, min=1, help="Processes at the same time, one thread each."),
     rounds: int | None = Option(None, min=1, help="Rounds of each run. [default: that of each method]"),
     only: list[str] | None = Option(None, help="Only rows whose name contains this; may be repeated."),

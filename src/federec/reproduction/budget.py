@@ -1,4 +1,4 @@
-"""One budget of tuning for every method: the same number of trials, the same sampler, the same rule of what is searched.
+"""One budget of tuning for every method: the same number of trials, the same sampler, the same rule of what to search.
 
 Trials have a seed of their own, so that no reported run has been looked at, and are judged by NDCG@10 against all items
 on validation. A trial that is behind the median of the earlier ones, after the same part of its rounds, is stopped.
@@ -26,7 +26,18 @@ SEED = 100
 _PARTS = 20
 """Into so many parts the rounds of a trial are divided when trials are compared on the way."""
 
-FIXED = ("laplace", "clip", "tolerance", "scale", "local_lr", "floor", "least", "step_decay", "round_decay", "smoothing")
+FIXED = (
+    "laplace",
+    "clip",
+    "tolerance",
+    "scale",
+    "local_lr",
+    "floor",
+    "least",
+    "step_decay",
+    "round_decay",
+    "smoothing",
+)
 """Real settings that are not searched, unless a known value differs: noise for privacy, starting values, when to stop,
 how much an old item keeps, how a rate falls."""
 
@@ -49,8 +60,13 @@ def known(method: str, n_items: int) -> dict[str, Any]:
         "fedmf": {"lr": 0.014, "item_lr_factor": 950.0, "negatives": 8, "epochs": 5},
         "pfedrec": {"lr": 0.003, "item_lr_factor": 2400.0, "negatives": 1, "batch": 64},
         "fedrap": {
-            **{"lr": 0.1, "item_lr": 8.0 * n_items, "own_lr_factor": 0.001, "batch": 256, "epochs": 1},
-            **{"round_decay": 1.0, "step_decay": 1.0},
+            "lr": 0.1,
+            "item_lr": 8.0 * n_items,
+            "own_lr_factor": 0.001,
+            "batch": 256,
+            "epochs": 1,
+            "round_decay": 1.0,
+            "step_decay": 1.0,
         },
         "fedrecgel": {"server_lr": 0.01},
     }
@@ -72,7 +88,7 @@ def space(method: Method, hint: Mapping[str, Any]) -> dict[str, Any]:
         found["negatives"] = (1, 16)
     if getattr(method, "negatives" if on_devices else "batch", 0):
         batch: int = method.batch  # type: ignore[attr-defined]
-        found["batch"] = (max(1, batch // 4), 8 * batch)
+        found["batch"] = (max(1, min(batch // 4, hint.get("batch", batch))), 8 * batch)
     if isinstance(method, DeviceMethod) and method.negatives:
         found |= {"epochs": (1, max(5, method.epochs)), "participation": [0.1, 1.0]}
     return found
@@ -94,8 +110,13 @@ def search(
         best = method.tried(outcome.result["best_round"])
         yield {
             **place,
-            **{"line": "search", "trials": outcome.result["rounds"] if grid else 0, "pruned": 0, "start": None},
-            **{"value": outcome.valid["full"]["ndcg@10"], "best": best, "space": dict(grid)},
+            "line": "search",
+            "trials": outcome.result["rounds"] if grid else 0,
+            "pruned": 0,
+            "start": None,
+            "value": outcome.valid["full"]["ndcg@10"],
+            "best": best,
+            "space": dict(grid),
         }
         return
     optuna = needs("optuna", "results")
@@ -147,9 +168,13 @@ def search(
     finished = study.get_trials(states=(states.COMPLETE,))
     yield {
         **place,
-        **{"line": "search", "trials": len(study.trials), "pruned": len(study.trials) - len(finished)},
-        **{"value": study.best_value, "start": finished[0].value, "best": _rounded(study.best_params)},
-        "space": {key: list(ends.choices or (ends.low, ends.high)) for key, ends in space_.items()},
+        "line": "search",
+        "trials": len(study.trials),
+        "pruned": len(study.trials) - len(finished),
+        "value": study.best_value,
+        "start": finished[0].value,
+        "best": _rounded(study.best_params),
+        "space": {k: list(e.choices) if e.choices else {"from": e.low, "to": e.high} for k, e in space_.items()},
     }
 
 

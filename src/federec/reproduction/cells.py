@@ -14,6 +14,9 @@ Kind = Literal["paper", "clean", "tuned"]
 KINDS: tuple[Kind, ...] = ("paper", "clean", "tuned")
 """`paper`: the paper's settings under the leaky protocol. `clean`: the same settings under `clean`. `tuned`: under
 `clean`, with settings that were searched on validation, with one budget for every method."""
+SEEDS: dict[Kind, int] = {"paper": 1, "clean": 3, "tuned": 5}
+"""Runs of a row and kind at most, with the seeds 0, 1, ..."""
+
 
 @dataclass(frozen=True)
 class Row:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from federec.reproduction.cells import Cell
+from federec.reproduction.cells import Row
 from federec.reproduction.figures import pyplot, svg
+from federec.reproduction.found import Found
 from federec.runs.folder import Line
 
 _RANK, _SPECTRUM, _MIX = "effective rank", "spectrum", "mixing weight"
 
 
-def noted(cells: Sequence[Cell], data: str, runs: Path) -> dict[str, list[Line]]:
-    """Row label -> the rounds of its first finished run under `clean`, if all of them have notes on the item table."""
-    found: dict[str, list[Line]] = {}
-    order = list(dict.fromkeys(cell.row.label for cell in cells))
-    for cell in sorted(cells, key=lambda cell: order.index(cell.row.label)):
-        folder = cell.folder(runs)
-        if (cell.data, cell.protocol) != (data, "clean") or cell.row.label in found or not cell.finished(runs):
-            continue
-        if (folder.path / "rounds.jsonl").is_file():
-            lines = folder.lines(folder.result()["rounds"])
-            if all(any(name.endswith(_RANK) for name in line.get("notes", ())) for line in lines):
-                found[cell.row.label] = lines
-    return found
+def noted(rows: Sequence[Row], data: str, found: Found) -> dict[str, list[Line]]:
+    """Row label -> the noted rounds of its first run with the papers' settings under `clean`, if all of them say
+    something about the item table."""
+    notes: dict[str, list[Line]] = {}
+    for row in rows:
+        group = found.get((row.label, data, "clean"))
+        lines = group.results[0].get("notes", []) if group else []
+        if lines and all(any(name.endswith(_RANK) for name in line.get("notes", ())) for line in lines):
+            notes[row.label] = lines
+    return notes
 
 
 def table(found: dict[str, list[Line]]) -> str:

@@ -1,84 +1,30 @@
-"""Results pages, generated from run folders and never by hand: a table, claims with intervals, a CSV and a figure."""
+"""Results pages, generated from finished runs and never by hand: tables, claims with verdicts, a CSV and figures."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
-import numpy as np
-
-from federec.errors import UserError
-from federec.evaluation.protocols import PROTOCOLS
 from federec.files import make_folder, write_atomic
-from federec.reproduction import dimensions
-from federec.reproduction.cells import Cell, Row
+from federec.reproduction import dimensions, tables
+from federec.reproduction.cells import Cell
+from federec.reproduction.claims import corrected, decide
 from federec.reproduction.figures import pyplot, svg
+from federec.reproduction.found import DECIDES, DECIDING, Found, collect
 from federec.reproduction.grids import ABOUT, Grid
-from federec.reproduction.records import Book, Line, unpack
-from federec.reproduction.statistics import Difference, paired_difference
+from federec.reproduction.records import Book
+from federec.reproduction.tables import Published
 
-_COLUMNS = (("paper", "sampled"), ("clean", "full"), ("clean", "sampled"))
-_METRICS = ("hr@10", "ndcg@10")
-DECIDES = "full", "ndcg@10"
-"""The ranking and the metric of test by which claims are judged."""
-_CLAIMED = (DECIDES, ("sampled", "hr@10"), ("sampled", "ndcg@10"))
-_SLASH = "\u00a0/ "  # the unbreakable space lets a narrow cell break between the metrics, not inside one
-NEAR = 2.0
-"""Points of HR@10 within which a published figure counts as reached."""
-
-
-@dataclass
-class Finished:
-    """The finished runs of one row on one data set under one protocol."""
-
-    results: list[dict[str, Any]] = field(default_factory=list)
-    ranks: list[dict[str, np.ndarray]] = field(default_factory=list)
-    """Of each run, each user's rank of the test item: `sampled` and `full`."""
-
-    search: Line | None = None
-    """What the search for their settings found."""
-
-    def values(self, kind: str, metric: str) -> list[float]:
-        return [100 * result["test"][kind][metric] for result in self.results]
-
-    def against(self, other: Finished, kind: str, metric: str) -> tuple[Difference, int] | None:
-        """By how much these runs are better, and over how many seeds: those that both groups have. Runs of different
-        seeds are not paired: the seed decides which of equally new items is held out, and what it is ranked against."""
-        seeds = [[result["seed"] for result in group.results] for group in (self, other)]
-        both = sorted(set(seeds[0]) & set(seeds[1]))
-        if not both:
-            return None
-        a, b = (
-            np.stack([group.ranks[known.index(seed)][kind] for seed in both])
-            for group, known in zip((self, other), seeds, strict=True)
-        )
-        return paired_difference(a, b, metric), len(both)
-
-
-Key = tuple[str, str, str]
-"""Row label, data, protocol."""
-
-
-def collect(cells: Sequence[Cell], book: Book) -> dict[Key, Finished]:
-    """Finished runs by row, data and kind. Refuses if there is none, so that an empty page replaces no other."""
-    found: dict[Key, Finished] = {}
-    for cell in cells:
-        line = book.run(cell)
-        if line is None:
-            continue
-        group = found.setdefault((cell.row.label, cell.data, cell.kind), Finished())
-        group.results.append(line)
-        group.ranks.append({kind: unpack(text) for kind, text in line["ranks"].items()})
-        group.search = book.search(cell.row, cell.data) if cell.kind == "tuned" else None
-    if not found:
-        raise UserError(f"{book.path}: holds no finished run for this page; run some first, or name another --out")
-    return found
+_INTRODUCTION = (
+    "Figures are percent, mean ± standard deviation over seeds. `tuned` decides, by NDCG@10 against all items (full): "
+    "every method's settings were searched with the same budget under the protocol `clean`. `clean` has the papers' "
+    "settings under the same protocol, `paper` has them under the papers' own, which leaks the held-out items (see "
+    "[protocols](../protocols.md)): compare only `paper` with the published figures."
+)
 
 
 def published(table: str) -> dict[tuple[str, str, str], float]:
@@ -88,171 +34,60 @@ def published(table: str) -> dict[tuple[str, str, str], float]:
     return {(r["method"], r["dataset"], r["metric"]): float(r["mean_percent"]) for r in rows if r["table"] == table}
 
 
-def write_page(grid: Grid, cells: Sequence[Cell], runs: Path, out: Path, command: str) -> Path:
+def write_page(grid: Grid, cells: Sequence[Cell], book: Book, out: Path, command: str) -> Path:
     """Write `<name>.md`, `<name>.csv` and a figure for each data set with finished runs."""
-    found, known = collect(cells, runs), published(grid.name)
-    make_folder(out)
     data = list(dict.fromkeys(cell.data for cell in cells))
-    parts = [
-        f"# {grid.title}\n\n{grid.text}\n\nGenerated by `{command}`. Figures are percent, mean ± standard deviation "
-        "over seeds. `paper` leaks the held-out items (see [protocols](../protocols.md)): compare it with the "
-        "published figures. `clean` decides, by NDCG@10 against all items (full); ranking against 99 sampled items "
-        "stands beside it.\n"
-    ]
+    written = page_files(grid, data, collect(cells, book), command)
+    make_folder(out)
+    for name, text in written.items():
+        write_atomic(out / name, text)
+    return out / f"{grid.name}.md"
+
+
+def page_files(grid: Grid, data: Sequence[str], found: Found, command: str) -> dict[str, str]:
+    """The page and what lies beside it: name of the file -> its text."""
+    known = published(grid.name)
+    claims = decide([(first, second, name) for name in data for first, second in grid.claims], found)
+    introduction = [f"Generated by `{command}`.", _INTRODUCTION, tables.budget(found)]
+    introduction += [corrected(claims)] if grid.claims else []
+    parts = [f"# {grid.title}\n", f"{grid.text}\n", " ".join(introduction) + "\n"]
+    written: dict[str, str] = {}
     for name in data:
-        if any(key[1] == name for key in found):
-            figure = f"{grid.name}-{Path(name).name}.svg"
-            write_atomic(out / figure, draw_figure(grid, name, found, known))
-            about = f"{ABOUT[name]}\n" if name in ABOUT else ""
-            parts += [f"## {name}\n", about, _table(grid.rows, name, found, known), f"![{name}]({figure})\n"]
-            parts += [_claims(grid, name, found), _best(grid.rows, name, found)]
-            if grid.dimensions and (lines := dimensions.noted(cells, name, runs)):
-                figure = f"{grid.name}-{Path(name).name}-dimensions.svg"
-                write_atomic(out / figure, dimensions.figure(lines))
-                parts += [dimensions.table(lines), f"![{name}, dimensions]({figure})\n"]
-            parts += [_missed(grid, name, found, known), _missing(grid.rows, name, found)]
-    write_atomic(out / f"{grid.name}.csv", _csv(grid, data, found, known))
-    path = out / f"{grid.name}.md"
-    write_atomic(path, "\n".join(part for part in parts if part))
-    return path
-
-
-def _spread(values: list[float]) -> str:
-    if not values:
-        return ""
-    return f"{fmean(values):.2f}" + (f"\u00a0±\u00a0{stdev(values):.2f}" if len(values) > 1 else "")
-
-
-def _table(rows: Sequence[Row], data: str, found: dict[Key, Finished], known: dict[tuple[str, str, str], float]) -> str:
-    """One line per row: published, paper, clean sampled, clean full, cost."""
-    printed = {row.label: [known[key] for m in _METRICS if (key := (row.label, data, m)) in known] for row in rows}
-    extra = ["published"] if any(printed.values()) else []
-    heads = ["method", *extra, *(f"{protocol} {kind}" for protocol, kind in _COLUMNS), "seeds", "s/round", "kB up"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    for row in rows:
-        groups = {protocol: found.get((row.label, data, protocol)) for protocol in PROTOCOLS}
-        present = [group for group in groups.values() if group]
-        if not present:
+        if not any(key[1] == name for key in found):
             continue
-        cells = [row.label, *(_SLASH.join(f"{value:.2f}" for value in printed[row.label]) for _ in extra)]
-        for protocol, kind in _COLUMNS:
-            group = groups[protocol]
-            cells.append(_SLASH.join(_spread(group.values(kind, metric)) for metric in _METRICS) if group else "")
-        results = [result for group in present for result in group.results]
-        cells.append(" + ".join(str(len(group.results)) for group in present))
-        cells.append(f"{fmean(result['seconds']['per_round'] for result in results):.2f}")
-        up = [r["communication"]["up_bytes_per_device_round"] for r in results]
-        sent = [value / 1e3 for value in up if value is not None]
-        cells.append(f"{fmean(sent):.1f}" if sent else "not federated")
-        lines.append("| " + " | ".join(cells) + " |")
-    note = (
-        "Each cell is HR@10 / NDCG@10. Seeds counts the runs under `paper` + `clean`. Seconds per round are no "
-        "benchmark: the runs were made on CPUs and GPUs, beside other runs."
-    )
-    return "\n".join(lines) + f"\n\n{note}\n"
+        stem = f"{grid.name}-{Path(name).name}"
+        written[f"{stem}.svg"] = draw_figure(grid, name, found, known)
+        parts += [f"## {name}\n", f"{ABOUT[name]}\n" if name in ABOUT else ""]
+        parts += [tables.opening(grid, name, found, claims), tables.figures(grid.rows, name, found, known)]
+        parts += [tables.settings(grid.rows, name, found), f"![{name}]({stem}.svg)\n", tables.claimed(name, claims)]
+        if grid.dimensions and (lines := dimensions.noted(grid.rows, name, found)):
+            written[f"{stem}-dimensions.svg"] = dimensions.figure(lines)
+            parts += [dimensions.table(lines), f"![{name}, dimensions]({stem}-dimensions.svg)\n"]
+        parts += [tables.missed(grid, name, found, known), tables.missing(grid.rows, name, found)]
+    written[f"{grid.name}.csv"] = tables.as_csv(grid, data, found, known)
+    written[f"{grid.name}.md"] = "\n".join(part for part in parts if part)
+    return written
 
 
-def _claims(grid: Grid, data: str, found: dict[Key, Finished]) -> str:
-    """The claims: paired differences under `clean`, with 95 % intervals over users and seeds."""
-    lines = []
-    for first, second in grid.claims:
-        a, b = found.get((first, data, "clean")), found.get((second, data, "clean"))
-        if a is None or b is None:
-            continue
-        compared = [pair for kind, metric in _CLAIMED if (pair := a.against(b, kind, metric))]
-        if not compared:
-            continue
-        differences = [difference for difference, _ in compared]
-        shown = [f"{100 * d.mean:+.2f} [{100 * d.low:+.2f}, {100 * d.high:+.2f}]" for d in differences]
-        lines.append(f"| {first} against {second} | {differences[0].verdict} | {' | '.join(shown)} |")
-    if not lines:
-        return ""
-    head = "| under clean | verdict | full NDCG@10 | sampled HR@10 | sampled NDCG@10 |\n" + "| --- " * 5 + "|\n"
-    note = (
-        "\n\nThe verdict goes by NDCG@10 against all items. Differences in points with 95 % intervals, paired, "
-        "bootstrap over users and seeds.\n"
-    )
-    return head + "\n".join(lines) + note
+_LOOKS = {"tuned": "#1a7f37", "clean": "#0969da", "paper": "#d1570a"}
 
 
-def _best(rows: Sequence[Row], data: str, found: dict[Key, Finished]) -> str:
-    """One sentence: the best federated method under `clean`."""
-    groups = {
-        row.label: found[row.label, data, "clean"]
-        for row in rows
-        if row.federated and (row.label, data, "clean") in found
-    }
-    if not groups:
-        return ""
-    best, sampled = (
-        max(groups, key=lambda label: fmean(groups[label].values(kind, "ndcg@10"))) for kind in ("full", "sampled")
-    )
-    other = "" if best == sampled else f"; against 99 sampled items {sampled} comes first"
-    return f"Best federated method here under `clean`, by NDCG@10 against all items: **{best}**{other}.\n"
-
-
-def _missed(grid: Grid, data: str, found: dict[Key, Finished], known: dict[tuple[str, str, str], float]) -> str:
-    """The published figures that `paper` does not reach, and what was tried."""
-    lines = []
-    for row in grid.rows:
-        group, printed = found.get((row.label, data, "paper")), known.get((row.label, data, "hr@10"))
-        if group is None or printed is None:
-            continue
-        off = fmean(group.values("sampled", "hr@10")) - printed
-        if abs(off) > NEAR:
-            tried = grid.tried.get(row.label, "defaults only")
-            lines.append(f"- {row.label}: {off:+.1f} points. Tried: {tried}.")
-    head = f"Further than {NEAR:g} points from the published HR@10 under `paper`:\n\n"
-    return head + "\n".join(lines) + "\n" if lines else ""
-
-
-def _missing(rows: Sequence[Row], data: str, found: dict[Key, Finished]) -> str:
-    """The rows that have not been run on this data set."""
-    absent = [row.label for row in rows if not any((row.label, data, protocol) in found for protocol in PROTOCOLS)]
-    return f"Not run yet on {data}: {', '.join(absent)}.\n" if absent else ""
-
-
-def _csv(grid: Grid, data: list[str], found: dict[Key, Finished], known: dict[tuple[str, str, str], float]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        ["data", "method", "protocol", "ranking", "metric", "seeds", "mean_percent", "std_percent", "published"]
-    )
-    for name in data:
-        for row in grid.rows:
-            for protocol in PROTOCOLS:
-                group = found.get((row.label, name, protocol), Finished())
-                for kind, metric in ((k, m) for k in ("sampled", "full") for m in _METRICS if group.results):
-                    values = group.values(kind, metric)
-                    std = f"{stdev(values):.4f}" if len(values) > 1 else ""
-                    printed = (
-                        known.get((row.label, name, metric), "") if (protocol, kind) == ("paper", "sampled") else ""
-                    )
-                    figures = [len(values), f"{fmean(values):.4f}", std, printed]
-                    writer.writerow([name, row.label, protocol, kind, metric, *figures])
-    return text.getvalue()
-
-
-_LOOKS = {"paper": "#d1570a", "clean": "#0969da"}
-
-
-def draw_figure(grid: Grid, data: str, found: dict[Key, Finished], known: dict[tuple[str, str, str], float]) -> str:
-    """A figure of every row as SVG text: what decides, and beside it HR@10 against 99 items, published and measured
-    under both protocols."""
-    labels = [row.label for row in grid.rows if any((row.label, data, p) in found for p in PROTOCOLS)][::-1]
+def draw_figure(grid: Grid, data: str, found: Found, known: Published) -> str:
+    """A figure of every row as SVG text: what decides, and beside it HR@10 against 99 items, published and measured."""
+    labels = [row.label for row in grid.rows if any((row.label, data, kind) in found for kind in DECIDING)][::-1]
     figure, (full, sampled) = pyplot.subplots(
         1, 2, figsize=(9, 0.9 + 0.28 * len(labels)), sharey=True, layout="constrained"
     )
+    named = set()
     for height, label in enumerate(labels):
-        for axes, protocol, kind, metric in (
-            (full, "clean", *DECIDES),
-            *((sampled, p, "sampled", "hr@10") for p in _LOOKS),
-        ):
-            if group := found.get((label, data, protocol)):
-                values = group.values(kind, metric)
-                error = stdev(values) if len(values) > 1 else 0.0
-                name = protocol if axes is sampled and label == labels[-1] else None
-                axes.errorbar(fmean(values), height, xerr=error, fmt="o", color=_LOOKS[protocol], label=name, capsize=2)
+        for axes, kinds, metric in ((full, DECIDING[:2], DECIDES), (sampled, DECIDING, ("sampled", "hr@10"))):
+            for kind in kinds:
+                if group := found.get((label, data, kind)):
+                    values = group.values(*metric)
+                    error = stdev(values) if len(values) > 1 else 0.0
+                    name = None if kind in named else kind
+                    named.add(kind)
+                    axes.errorbar(fmean(values), height, xerr=error, fmt="o", color=_LOOKS[kind], label=name, capsize=2)
     marked = [
         (known[label, data, "hr@10"], height) for height, label in enumerate(labels) if (label, data, "hr@10") in known
     ]
@@ -263,5 +98,5 @@ def draw_figure(grid: Grid, data: str, found: dict[Key, Finished], known: dict[t
     sampled.set_xlabel("HR@10 against 99 items, percent")
     for axes in (full, sampled):
         axes.grid(axis="x", alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return svg(figure)

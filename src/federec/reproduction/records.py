@@ -14,6 +14,7 @@ import subprocess
 import threading
 import zlib
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,11 @@ class Book:
     def tidy(self) -> None:
         """Write all files anew: sorted, without what later lines have replaced."""
         files: dict[Path, list[Line]] = {}
-        lines: Iterable[Line] = (*self._searches.values(), *sum(self._trials.values(), []), *self._runs.values())
+        lines: Iterable[Line] = (
+            *self._searches.values(),
+            *chain.from_iterable(self._trials.values()),
+            *self._runs.values(),
+        )
         for line in lines:
             files.setdefault(self._file(line["data"]), []).append(line)
         for file, found in files.items():

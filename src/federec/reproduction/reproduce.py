@@ -10,13 +10,10 @@ from typing import NamedTuple
 from federec.errors import UserError, needs, several, whole
 from federec.files import as_path
 from federec.reproduction.budget import TRIALS
-from federec.reproduction.cells import Cell
+from federec.reproduction.cells import SEEDS, Cell
 from federec.reproduction.grids import GRIDS, Grid, grid, tuned_rows
 from federec.reproduction.jobs import jobs_of, run_jobs
 from federec.reproduction.records import Book
-
-SEEDS = {"paper": 1, "clean": 3, "tuned": 5}
-"""Runs of a cell of each kind, at most."""
 
 
 class Reproduced(NamedTuple):
@@ -99,9 +96,7 @@ def _texts(given: str | Sequence[str], name: str, remedy: str) -> list[str]:
     return texts
 
 
-def cells_of(
-    chosen: Grid, data: Sequence[str], seeds: int, rounds: int | None, only: Sequence[str]
-) -> list[Cell]:
+def cells_of(chosen: Grid, data: Sequence[str], seeds: int, rounds: int | None, only: Sequence[str]) -> list[Cell]:
     """The cells of a table, each checked: a wrong one is refused before any runs."""
     cells = [
         Cell(row, name, kind, seed, rounds)

@@ -112,9 +112,9 @@ def tune(
 
     `over` names the settings: by default all that are positive real numbers, from a thirtieth to thirty times their
     value. A mapping gives a range `(low, high)` or a list of choices for each. The first trial has the method's own
-    settings. `participation` and `rounds` can be searched too, if they are given so. `select` is the metric on validation, by default the protocol's own. `out` is a file that keeps all
-    trials: the same call then continues where it stopped. `say` is given a line about each trial. The other arguments
-    are those of `fr.train`.
+    settings. A mapping may have `participation` and `rounds` too. `select` is the metric on validation, by default the
+    protocol's own. `out` is a file that keeps all trials: the same call then continues where it stopped. `say` is given
+    a line about each trial. The other arguments are those of `fr.train`.
 
     >>> found = fr.tune(fr.FedMF(dim=8), data, over={"lr": (0.01, 1.0)}, trials=2, rounds=1)
     >>> run = fr.train(found.method, data, rounds=1)
