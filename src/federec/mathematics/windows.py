@@ -98,7 +98,7 @@ def gradients(shape: Transformer, p: Params, windows: Windows, rate: float, keys
     most = _GPU_LOGITS if keys.is_cuda else _LOGITS
     losses = p["item_bias"].new_zeros(len(keys))
     total = {name: torch.zeros_like(value, memory_format=torch.contiguous_format) for name, value in p.items()}
-    for part in windows.parts(most // n_items, max(1, most // (n_items * shape.dim))):
+    for part in windows.parts(max(1, most // n_items), max(1, most // (n_items * shape.dim))):
         own = {name: value[part.owner].requires_grad_() for name, value in p.items()}
         with _quick(keys):
             output = encode(shape, own, part.items, part.counts, _dropout(part, rate, keys))
