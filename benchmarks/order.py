@@ -64,6 +64,7 @@ def plans() -> Iterator[Plan]:
     yield Plan("ml-1m", "fedsasrec, dim 64, 8 bits", fr.FedSASRec(dim=64, dropout=0.2), 1450, eight)
     yield Plan("ml-100k", "fedsasrec, dim 64, 8 bits", fr.FedSASRec(**small), 1250, eight)
     yield Plan("ml-1m", "sasrec, dim 128, batches of 128", fr.SASRec(batch=128, lr=0.001, **large), 60)
+    yield Plan("ml-1m", "sasrec, dim 128, dropout 0.3", fr.SASRec(batch=604, dim=128, dropout=0.3), 145)
     yield Plan("ml-1m", "sasrec, dim 64", fr.SASRec(batch=604, dim=64, dropout=0.2), 145)
     yield Plan("ml-100k", "fedsasrec, dim 128", fr.FedSASRec(dim=128, dropout=0.4), 1250)
     yield Plan("ml-100k", "fedsasrec, dim 64, dropout 0.2", fr.FedSASRec(dim=64, dropout=0.2), 1250)

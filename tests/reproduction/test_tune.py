@@ -7,9 +7,8 @@ import pytest
 
 import federec as fr
 from federec.errors import UserError
-from federec.reproduction.tune import space_of, tune
-from federec.runs.config import RunConfig
 from federec.reproduction.tune import search as search_settings
+from federec.reproduction.tune import space_of, tune
 from federec.runs.config import RunConfig
 
 pytest.importorskip("optuna", reason="pip install federec[results]")
