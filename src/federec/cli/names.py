@@ -11,7 +11,10 @@ METHODS = (
     *("ease", "ials", "mf", "ncf", "lightgcn", "sasrec"),
 )
 PLUGINS = ("dualper", "plgc", "sam", "ldp", "recency")
-SETS = (*("tastes", "ml-100k", "ml-1m", "lastfm-2k", "lastfm-listens", "amazon-video", "amazon-video-10", "filmtrust"),)
+SETS = (
+    *("tastes", "ml-100k", "ml-1m", "lastfm-2k", "lastfm-2k-tags", "lastfm-listens", "amazon-video", "amazon-video-10"),
+    "filmtrust",
+)
 
 STAGES = ("clip", "laplace", "gaussian", "dense", "top-rows", "quantise", "secure-sum")
 TABLES = ("pfedrec-table2", "pfedrec-table3", "pfedrec-table4", "fedrap", "plgc", "fedrecgel", "summary")

@@ -38,10 +38,16 @@ def _reference(method: str) -> Row:
 
 CONTROLS = tuple(map(_reference, ("popularity", "negative-count", "ease", "ials")))
 _ALL_DATA = ("ml-100k", "ml-1m", "lastfm-2k", "amazon-video")
+_PFEDREC_DATA = ("ml-100k", "ml-1m", "lastfm-2k", "lastfm-2k-tags", "amazon-video")
 
 ABOUT = {
-    "lastfm-2k": "PFedRec's file counts tag assignments: the held-out artist often stays in training under another "
-    "tag. Here a (user, artist) pair counts once, so published figures are not comparable.",
+    "lastfm-2k": "Here a (user, artist) pair counts once, so what is held out is new to the user. PFedRec's file has a "
+    "row for every tag that a user gave an artist: its published figures are in the section lastfm-2k-tags.",
+    "lastfm-2k-tags": "This is Lastfm-2K as PFedRec published it: a row for every tag that a user gave an artist, with "
+    "repeated (user, artist) pairs kept. Half of the users (51 %) have their test artist in training, too, under "
+    "another tag. Compare only `paper` with the published figures. `clean` does not remove this: it never draws the "
+    "held-out artist as a negative where the user has it in training, and ranks it although it is known. What `clean` "
+    "shows here is how well a method remembers, so the section lastfm-2k decides.",
     "filmtrust": "This set has no times: which item is held out is drawn at random.",
     "lastfm-listens": "This set has no times: which item is held out is drawn at random.",
 }
@@ -73,7 +79,7 @@ GRIDS = {
                 _reference("lightgcn"),
                 *CONTROLS,
             ),
-            _ALL_DATA,
+            _PFEDREC_DATA,
             (
                 ("pfedrec", "fedmf"),
                 ("pfedrec", "ease"),
@@ -91,7 +97,7 @@ GRIDS = {
             "PFedRec, Table 3: dual personalisation on other methods",
             "Each base method with and without the plug-in `dualper`.",
             tuple(row for method in ("fedmf", "fedncf", "fedrecon") for row in (_row(method), _row(method, "dualper"))),
-            _ALL_DATA,
+            _PFEDREC_DATA,
             tuple((f"{method}+dualper", method) for method in ("fedmf", "fedncf", "fedrecon")),
             _TRIED,
         ),
@@ -103,7 +109,7 @@ GRIDS = {
                 Row(f"pfedrec laplace={scale:g}", "pfedrec", ("ldp",), {"laplace": scale})
                 for scale in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
             ),
-            _ALL_DATA,
+            _PFEDREC_DATA,
             (("pfedrec laplace=0.5", "pfedrec laplace=0"),),
         ),
         Grid(
