@@ -26,7 +26,7 @@ METRICS = tuple(
 )
 PRESETS = (
     *("recency", "ml-1m", "ml-100k-clean", "ml-1m-clean", "lastfm-2k-clean", "lastfm-listens-clean"),
-    *("amazon-video-clean", "amazon-video-10-clean", "filmtrust-clean"),
+    *("amazon-video-clean", "amazon-video-10-clean", "filmtrust-clean", "lastfm-2k-tags"),
 )
 
 
