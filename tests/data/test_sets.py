@@ -222,8 +222,32 @@ def test_text_that_is_no_path(name):
 
 @needs_data
 def test_repeats_of_the_published_lastfm_file():
-    data = sets.load("lastfm-2k", repeats="keep")
+    data = sets.load("lastfm-2k-tags")
     assert (len(data), data.repeated, data.merged) == (185_650, 115_142, 0)
+    assert data.origin["repeats"] == "keep"
+    assert fingerprint(data) == fingerprint(sets.load("lastfm-2k", repeats="keep", name="lastfm-2k-tags"))
+    assert len(sets.load("lastfm-2k-tags", repeats="merge")) == len(sets.load("lastfm-2k")) == 70_508
+    split = leave_one_out(data, ties="file")
+    test, ptr = split.test.first(split.evaluated), split.ptr
+    known = [item in split.train[ptr[user] : ptr[user + 1]] for user, item in zip(split.evaluated, test, strict=True)]
+    assert (len(known), sum(known)) == (1_600, 816)  # the share that docs/data.md and the results pages name
+
+
+def test_a_set_says_what_it_does_with_repeats(empty, monkeypatch):
+    known = sets.NamedSet("played", "played", 4, 1, 2, "", "", "", min_interactions=2, repeats="keep")
+    monkeypatch.setitem(sets.SETS, "played", known)
+    file = empty / "cache" / "played" / "ratings.csv.gz"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(gzip.compress(b"user,item\n1,2\n1,2\n1,3\n1,2\n5,2\n"))
+    kept, merged = sets.load("played"), sets.load("played", repeats="merge")
+    assert (len(kept), kept.origin["repeats"]) == (4, "keep") and (len(merged), merged.origin["repeats"]) == (
+        2,
+        "merge",
+    )
+    assert len(sets.load("played", min_interactions=0)) == 5
+    assert known.reading == "users with 2 rows or more, repeats kept" and sets.SETS["tastes"].reading == ""
+    file.write_bytes(gzip.compress(b"user,item\n1,2\n1,2\n"))
+    assert "has 2 rows, 1 users, 1 items, but 'played' has 4 rows" in refused("played")
 
 
 def test_filters_of_the_built_in_set():

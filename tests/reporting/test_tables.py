@@ -164,6 +164,13 @@ def test_data_that_was_read_alike_is_the_same_data(rows):
     assert body[0][:3] == ["tastes", "pfedrec", "3"]
 
 
+def test_what_a_named_set_does_with_repeats_is_its_default(rows):
+    own, merged = (result(data="lastfm-2k-tags", repeats=repeats) for repeats in ("keep", "merge"))
+    for each in (own, merged):
+        each["config"]["data"] = "lastfm-2k-tags"
+    assert [row[1] for row in rows(own, merged)[1]] == ["pfedrec", "repeats=merge"]
+
+
 def test_only_what_is_not_a_default_is_named(rows):
     other = result(min_rating=4.0, repeats="keep", split="time")
     assert [row[:5] for row in rows(result(), other)[1]] == [

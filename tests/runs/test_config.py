@@ -33,6 +33,13 @@ def test_a_method_at_work_on_loaded_data(random_split):
     assert RunConfig.of(PFedRec(), data).model_dump().items() >= origin.items()
 
 
+def test_repeats_are_read_as_the_named_set_says():
+    assert [RunConfig.checked(data=name).repeats for name in ("tastes", "mine.csv", "lastfm-2k", "lastfm-2k-tags")] == [
+        *("merge", "merge", "merge", "keep"),
+    ]
+    assert RunConfig.checked(data="lastfm-2k-tags", repeats="merge").repeats == "merge"
+
+
 def test_no_more_rounds_than_a_method_has():
     assert RunConfig.checked(method="popularity", rounds=50).rounds == 1
     assert RunConfig.checked(method="ease", settings={"l2": [1, 2]}).rounds == 2

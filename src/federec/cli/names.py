@@ -11,7 +11,10 @@ METHODS = (
     *("ease", "ials", "mf", "ncf", "lightgcn", "sasrec"),
 )
 PLUGINS = ("dualper", "plgc", "sam", "ldp", "recency")
-SETS = (*("tastes", "ml-100k", "ml-1m", "lastfm-2k", "lastfm-listens", "amazon-video", "amazon-video-10", "filmtrust"),)
+SETS = (
+    *("tastes", "ml-100k", "ml-1m", "lastfm-2k", "lastfm-2k-tags", "lastfm-listens", "amazon-video", "amazon-video-10"),
+    "filmtrust",
+)
 
 STAGES = ("clip", "laplace", "gaussian", "dense", "top-rows", "quantise", "secure-sum")
 TABLES = (
@@ -33,7 +36,7 @@ METRICS = tuple(
 )
 PRESETS = (
     *("recency", "ml-1m", "ml-100k-clean", "ml-1m-clean", "lastfm-2k-clean", "lastfm-listens-clean"),
-    *("amazon-video-clean", "amazon-video-10-clean", "filmtrust-clean"),
+    *("amazon-video-clean", "amazon-video-10-clean", "filmtrust-clean", "lastfm-2k-tags"),
 )
 
 

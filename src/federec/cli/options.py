@@ -57,7 +57,7 @@ MIN_RATING = Option(None, help="Only rows with at least this rating count. [defa
 REPEATS = Option(
     None,
     autocompletion=one_of("merge", "keep"),
-    help="Rows that repeat a (user, item) pair: merge or keep. [default: merge]",
+    help="Rows that repeat a (user, item) pair: merge or keep. [default: merge; keep for lastfm-2k-tags]",
 )
 TITLES = Option(None, readable=False, help="A file with the titles of the items.")
 VALID_FILE = Option(

@@ -54,11 +54,19 @@ class NamedSet:
     citation: str
     min_interactions: int = 0
     """Users with fewer rows are left out; the counts are those after this filter."""
+    repeats: str = "merge"
+    """Rows that repeat a (user, item) pair: `merge` or `keep`."""
     wheel: Wheel | None = None
 
     @property
     def built_in(self) -> bool:
         return not self.folder
+
+    @property
+    def reading(self) -> str:
+        """How its file is read, in a few words; empty where every row counts."""
+        least = f"users with {self.min_interactions} rows or more" if self.min_interactions else ""
+        return ", ".join(filter(None, [least, "repeats kept" if self.repeats == "keep" else ""]))
 
     @property
     def get(self) -> str:
@@ -73,6 +81,7 @@ _GROUPLENS = (
 _MOVIELENS = "Harper and Konstan, The MovieLens Datasets: History and Context, ACM TiiS 5(4), 2015"
 _HETREC = "Cantador, Brusilovsky and Kuflik, HetRec 2011, RecSys 2011; www.lastfm.com"
 _HETREC_TERMS = "HetRec 2011 and Last.fm terms: non-commercial use; cite the workshop and Last.fm"
+_TAGS_SOURCE = "user_taggedartists-timestamps.dat of HetRec 2011 Last.fm (grouplens.org/datasets/hetrec-2011)"
 _AMAZON = "McAuley et al., SIGIR 2015; He and McAuley, WWW 2016"
 _AMAZON_SOURCE = "data/amazon/ratings.dat of the published code of PFedRec (Zhangcx19/IJCAI-23-PFedRec on GitHub)"
 
@@ -108,10 +117,18 @@ SETS = {
         ),
         NamedSet(
             *("lastfm-2k", "lastfm-2k-tags", 185_650, 1_600, 12_454),
-            "user_taggedartists-timestamps.dat of HetRec 2011 Last.fm (grouplens.org/datasets/hetrec-2011)",
+            _TAGS_SOURCE,
             _HETREC_TERMS,
             _HETREC,
             min_interactions=5,
+        ),
+        NamedSet(
+            *("lastfm-2k-tags", "lastfm-2k-tags", 185_650, 1_600, 12_454),
+            _TAGS_SOURCE,
+            _HETREC_TERMS,
+            _HETREC,
+            min_interactions=5,
+            repeats="keep",
         ),
         NamedSet(
             *("lastfm-listens", "lastfm-listens", 92_780, 1_874, 17_612),
@@ -155,7 +172,7 @@ def load(
     k_core: int | None = None,
     *,
     min_rating: float | None = None,
-    repeats: str = "merge",
+    repeats: str | None = None,
     titles: Titles | None = None,
     held_out: Mapping[str, str | Path | Frame] | None = None,
     name: str | None = None,
@@ -164,16 +181,16 @@ def load(
 
     `columns` says which column has which role (`user`, `item`, `rating`, `timestamp`, `split`), where its name does
     not: `{"user": "uid"}`. Rows are left out in this order: rows rated below `min_rating`; users with fewer than
-    `min_interactions` rows; with `k_core`, users and items with fewer than k partners, until all have k. For a named
-    set, `min_interactions` replaces the set's own. Of rows that repeat a (user, item) pair the newest stays; all stay
-    with `repeats="keep"`. `titles` is a file, a frame with an item and a title column, or a mapping `{item: title}`.
-    `held_out` has the rows of `valid` and `test`, as files or frames; `source` then has those of training. `name` is
-    what the data is called in tables and messages.
+    `min_interactions` rows; with `k_core`, users and items with fewer than k partners, until all have k. Of rows that
+    repeat a (user, item) pair the newest stays; all stay with `repeats="keep"`. For a named set, `min_interactions`
+    and `repeats` replace the set's own. `titles` is a file, a frame with an item and a title column, or a mapping
+    `{item: title}`. `held_out` has the rows of `valid` and `test`, as files or frames; `source` then has those of
+    training. `name` is what the data is called in tables and messages.
 
     >>> fr.load("tastes", min_interactions=200).n_users
     138
     """
-    if repeats not in REPEATS:
+    if repeats is not None and repeats not in REPEATS:
         raise UserError(f"repeats: cannot be '{repeats}'{did_you_mean(str(repeats), REPEATS)}")
     if columns is not None and not isinstance(columns, Mapping):
         raise UserError(f"columns={columns!r:.80}: say which column has which role, such as {{'user': 'uid'}}")
@@ -185,7 +202,10 @@ def load(
         if least is not None:
             whole(least, key, 0)
     columns = {str(role): str(column) for role, column in (columns or {}).items()}
-    filters = Filters(min_rating, min_interactions or 0, k_core or 0, repeats == "keep")
+    known = SETS.get(str(source)) if isinstance(source, str | Path) else None
+    least_rows = known.min_interactions if known and min_interactions is None else min_interactions or 0
+    repeats = repeats or (known.repeats if known else "merge")
+    filters = Filters(min_rating, least_rows, k_core or 0, repeats == "keep")
     origin: dict[str, Any] = {"columns": columns, "min_interactions": min_interactions, "k_core": k_core}
     origin |= {"min_rating": min_rating, "repeats": repeats, "titles": None, "held_out": {}}
     if isinstance(source, Interactions):
@@ -197,7 +217,7 @@ def load(
             return source
         data, origin = source, source.origin
     elif isinstance(source, str | Path):
-        data, origin["data"] = _from_place(str(source), columns, filters, min_interactions is None, held_out or {})
+        data, origin["data"] = _from_place(str(source), columns, filters, held_out or {})
     elif is_frame(source):
         data = _own(source, columns, filters, held_out or {}, name)
         origin["data"] = in_memory(data.name)
@@ -226,7 +246,6 @@ def _from_place(
     name: str,
     columns: Mapping[str, str],
     filters: Filters,
-    own_filter: bool,
     held_out: Mapping[str, str | Path | Frame],
 ) -> tuple[Interactions, str]:
     """The data of a named set, a folder or a file, and by which text it is found again."""
@@ -242,8 +261,7 @@ def _from_place(
         if held_out:
             raise UserError(f"held-out rows are for files and data frames of your own, not for {what}; use --split")
     if name in SETS:
-        known = SETS[name]
-        return _load(known, replace(filters, min_interactions=known.min_interactions) if own_filter else filters), name
+        return _load(SETS[name], filters), name
     if is_folder:
         return _filtered(read_folder(path), filters), _whole_path(path)
     if name == in_memory(name[1:-1]) and not exists:
@@ -322,11 +340,11 @@ def missing(known: NamedSet) -> UserError:
 
 def read(known: NamedSet, path: Path, filters: Filters | None = None) -> Interactions:
     """The set from its file, with titles. Filtered as in the papers, it must have their counts."""
-    published = Filters(min_interactions=known.min_interactions)
+    published = Filters(min_interactions=known.min_interactions, keep_repeats=known.repeats == "keep")
     filters = published if filters is None else filters
     data = read_file(path, filters=filters, name=known.name)
     found, expected = (data.source_rows, data.n_users, data.n_items), (known.rows, known.users, known.items)
-    if found != expected and replace(filters, keep_repeats=False) == published:
+    if found != expected and replace(filters, keep_repeats=published.keep_repeats) == published:
         counts = "{:,} rows, {:,} users, {:,} items"
         raise UserError(
             f"{path}: has {counts.format(*found)}, but '{known.name}' has {counts.format(*expected)}; "

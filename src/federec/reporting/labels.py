@@ -11,7 +11,7 @@ from federec.evaluation.protocols import PROTOCOLS
 
 _READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "split", "ties")
 """Settings that belong to the data."""
-_DEFAULTS: dict[str, Any] = {"k_core": 0, "repeats": "merge", "split": "leave-one-out"}
+_DEFAULTS: dict[str, Any] = {"k_core": 0, "split": "leave-one-out"}
 """What those of them mean that are not given; the others have no default value."""
 
 
@@ -51,7 +51,10 @@ def _reading(result: dict[str, Any], known: Mapping[str, dict[str, str]]) -> dic
         own["split"] = "given"
     own["ties"] = own["ties"] or "file"  # as versions did that did not write it down
     source = SETS.get(config.get("data", ""))
-    of_set = {"min_interactions": source.min_interactions if source else 0}
+    of_set = {
+        "min_interactions": source.min_interactions if source else 0,
+        "repeats": source.repeats if source else "merge",
+    }
     defaults = {**_DEFAULTS, **of_set, "ties": PROTOCOLS[result["protocol"]].ties}
     own = {key: None if value == defaults.get(key) else value for key, value in own.items()}
     return {**own, "sha256": sha256[:8]}

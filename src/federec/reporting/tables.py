@@ -247,15 +247,15 @@ def set_row(known: NamedSet, path: Path | None) -> dict[str, Any]:
     """A named set, where it is, and how to get it if it is not here."""
     where = "built in" if known.built_in else None if path is None else str(path)
     counts = {"users": known.users, "items": known.items, "rows": known.rows}
-    return {"name": known.name, **counts, "where": where, "get": "" if where else known.get}
+    return {"name": known.name, **counts, "reading": known.reading, "where": where, "get": "" if where else known.get}
 
 
 def sets_table(rows: Rows) -> None:
     """Named sets and where they are."""
-    table = _table("set", "users", "items", "rows", "where", right=(1, 2, 3))
+    table = _table("set", "users", "items", "rows", "which", "where", right=(1, 2, 3))
     for row in rows:
         counts = (f"{row[key]:,}" for key in ("users", "items", "rows"))
-        table.add_row(row["name"], *counts, row["where"] or f"not here; {row['get']}")
+        table.add_row(row["name"], *counts, row["reading"], row["where"] or f"not here; {row['get']}")
     _print(table)
 
 

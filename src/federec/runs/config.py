@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_
 from pydantic_core import PydanticSerializationError
 
 from federec.data.interactions import Interactions
-from federec.data.sets import Loadable, in_memory, load
+from federec.data.sets import SETS, Loadable, in_memory, load
 from federec.data.split import Split, Ties, make_split, parse_rule
 from federec.errors import UserError, did_you_mean, first_fault
 from federec.evaluation.metrics import metric_of
@@ -54,8 +54,9 @@ class RunConfig(Settings):
     """Leave out users and items with fewer partners, until all have k."""
     min_rating: float | None = None
     """Only rows with at least this rating count as interactions; all rows if not given."""
-    repeats: Literal["merge", "keep"] = "merge"
-    """Rows that repeat a (user, item) pair: merged into the newest one, or kept as further training samples."""
+    repeats: Literal["merge", "keep"] | None = None
+    """Rows that repeat a (user, item) pair: merged into the newest one, or kept as further training samples. Not given:
+    as the named set does, else `merge`."""
     titles: str | None = None
     """A file with the titles of the items."""
     held_out: dict[str, str] = Field(default_factory=dict)
@@ -138,6 +139,7 @@ class RunConfig(Settings):
                 "settings": _plain(method if given is None else type(given).model_validate(config.settings)),
                 "channel": config.channel and tuple(plain(stage(values)) for values in config.channel),
                 "aggregator": link.aggregator.name if link is not None else None,
+                "repeats": config.repeats or (SETS[config.data].repeats if config.data in SETS else "merge"),
                 "select": config.select or protocol(config.protocol).select,
                 "ties": config.ties or protocol(config.protocol).ties,
                 "rounds": min(rounds, method.most_rounds or rounds),
