@@ -171,9 +171,9 @@ def missed(grid: Grid, data: str, found: Found, known: Published) -> str:
         reached = fmean(group.values("sampled", "hr@10"))
         if abs(reached - printed) > NEAR:
             side = "above" if reached > printed else "below"
-            tried = grid.tried.get(row.label, "defaults only")
+            tried = grid.tried.get(row.label, "Only the default settings were tried.")
             points = f"{abs(reached - printed):.1f} points {side} the published {printed:.1f}"
-            lines.append(f"- {row.label} reaches {reached:.1f}, which is {points}. Tried: {tried}.")
+            lines.append(f"- {row.label} reaches {reached:.1f}, which is {points}. {tried}")
     head = f"Further than {NEAR:g} points from the published HR@10 under `paper` are these rows:\n\n"
     return head + "\n".join(lines) + "\n" if lines else ""
 
