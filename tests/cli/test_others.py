@@ -245,7 +245,7 @@ def test_a_missing_extra_is_named_before_anything_is_run(tmp_path, ratings):
     out = str(tmp_path / "out")
     commands = {
         "optuna": ["tune", "fedmf", "--data", str(ratings), "--runs", out],
-        "matplotlib": ["reproduce", "fedrap", "--data", str(ratings), "--runs", out],
+        "matplotlib": ["reproduce", "fedrap", "--data", str(ratings), "--out", out],
         "flwr": ["federation", "up", "--data", str(ratings), "--out", out],
         "cryptography": ["federation", "certificates", out, "--host", "localhost"],
     }

@@ -8,6 +8,16 @@ from federec.reproduction.statistics import gains
 
 
 @pytest.fixture
+def ratings(tmp_path):
+    """A small file with times."""
+    random = np.random.default_rng(0)
+    lines = [f"{u},{i},{t}" for u in range(12) for t, i in enumerate(random.permutation(30)[:8])]
+    path = tmp_path / "small.csv"
+    path.write_text("user,item,timestamp\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
 def finished():
     """A function that gives the runs of a row; rows with the same `users` are paired user by user."""
 
@@ -39,6 +49,6 @@ def search():
         "value": 0.071,
         "start": 0.064,
         "best": {"lr": 0.0123456, "schedule": "sin"},
-        "space": {"lr": [0.01, 3.0], "schedule": ["sin", "fixed"]},
+        "space": {"lr": {"from": 0.01, "to": 3.0}, "schedule": ["sin", "fixed"]},
         "commit": "fff0000",
     }

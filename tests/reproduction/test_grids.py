@@ -15,8 +15,8 @@ def test_every_row_of_every_grid_can_be_configured(chosen):
     for first, second in chosen.claims:
         assert first in labels and second in labels
     for row in chosen.rows:
-        for protocol in ("clean", "paper"):
-            config = Cell(row, chosen.data[0], protocol, 0).config()
+        for kind in chosen.kinds:
+            config = Cell(row, chosen.data[0], kind, 0).config()
             assert config.method == row.method and config.plugins == row.plugins
             assert {key: config.settings[key] for key in row.settings} == row.settings
 

@@ -1,71 +1,46 @@
 import csv
-import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from federec.errors import UserError
-from federec.reproduction.cells import Cell, Row, estimate, run_cells, unfinished
+from federec.reproduction.cells import Cell, Row
 from federec.reproduction.grids import Grid
+from federec.reproduction.jobs import jobs_of
 from federec.reproduction.pages import page_files, published, write_page
+from federec.reproduction.records import Book
 
 ROWS = (Row("fedmf", "fedmf", settings={"dim": 4}), Row("popularity", "popularity", federated=False))
 GRID = Grid("trial", "A trial", "Two rows.", ROWS, ("set",), (("fedmf", "popularity"),))
 
 
 @pytest.fixture
-def small(tmp_path):
-    """A grid of two rows on a small file, and its cells with two seeds."""
-    random = np.random.default_rng(0)
-    lines = [f"{u},{i},{t}" for u in range(12) for t, i in enumerate(random.permutation(30)[:8])]
-    path = tmp_path / "small.csv"
-    path.write_text("user,item,timestamp\n" + "\n".join(lines) + "\n")
-    grid = Grid("trial", "A trial", "Two rows.", ROWS, (str(path),), (("fedmf", "popularity"),))
-    cells = [
-        Cell(row, str(path), protocol, seed, 2) for row in ROWS for protocol in ("clean", "paper") for seed in (0, 1)
-    ]
-    return grid, cells, tmp_path / "runs"
+def book(tmp_path, ratings):
+    """Records of two rows on a small file, with two seeds under both protocols."""
+    book = Book(tmp_path / "records")
+    for job in jobs_of(_cells(str(ratings)), book, 1, "cpu"):
+        for line in job.work():
+            book.add(line)
+    return book
 
 
-def test_cells_are_run_once_and_the_page_holds_their_figures(small, tmp_path):
-    grid, cells, runs = small
-    said = []
-    assert estimate(cells, runs, said.append) > 0
-    assert len(unfinished(cells, runs)) == len(cells)
-    assert run_cells(cells, runs, 2, said.append) == []
-    assert unfinished(cells, runs) == []
-    assert run_cells(cells, runs, 2, said.append) == []  # nothing left to do
+def _cells(data):
+    return [Cell(row, data, kind, seed, 2) for row in ROWS for kind in ("clean", "paper") for seed in (0, 1)]
 
-    page = write_page(grid, cells, runs, tmp_path / "out", "federec reproduce trial").read_text()
-    results = [json.loads((cell.folder(runs).path / "result.json").read_text()) for cell in cells[:2]]
-    expected = 100 * np.mean([result["test"]["sampled"]["hr@10"] for result in results])
-    full = 100 * np.mean([result["test"]["full"]["ndcg@10"] for result in results])
-    assert f"{full:.2f}\u00a0±" in page and "fedmf against popularity" in page and "best federated method" in page
+
+def test_the_page_holds_the_figures_of_the_records(book, ratings, tmp_path):
+    cells, grid = _cells(str(ratings)), replace(GRID, data=(str(ratings),))
+    text = write_page(grid, cells, book, tmp_path / "out", "federec reproduce trial").read_text()
+    tests = [book.run(cell)["test"] for cell in cells[:2]]
+    full, hits = (100 * np.mean([t[k][m] for t in tests]) for k, m in (("full", "ndcg@10"), ("sampled", "hr@10")))
+    assert f"{full:.2f}\u00a0±" in text and "fedmf against popularity" in text and "best federated method" in text
     with (tmp_path / "out" / "trial.csv").open() as file:
         rows = [
             r for r in csv.DictReader(file) if (r["method"], r["kind"], r["ranking"]) == ("fedmf", "clean", "sampled")
         ]
     mean = {row["metric"]: float(row["mean_percent"]) for row in rows}["hr@10"]
-    assert mean == pytest.approx(expected, abs=1e-4) and rows[0]["seeds"] == "2"
+    assert mean == pytest.approx(hits, abs=1e-4) and rows[0]["seeds"] == "2"
     assert list((tmp_path / "out").glob("*.svg"))
-
-
-def test_a_run_with_other_settings_is_not_taken_for_the_cell(small):
-    _, cells, runs = small
-    run_cells(cells[:1], runs, 1, lambda text: None)
-    assert cells[0].finished(runs)
-    changed = Cell(Row("fedmf", "fedmf", settings={"dim": 5}), cells[0].data, "clean", 0, 2)
-    with pytest.raises(UserError, match="other settings than fedmf has now; delete it"):
-        unfinished([changed], runs)
-
-
-def test_a_cell_that_fails_is_named_and_the_others_go_on(small):
-    _, cells, runs = small
-    broken = Cell(Row("nonsense", "fedmf", settings={"dim": -1}), cells[0].data, "clean", 0, 2)
-    failures = run_cells([broken, cells[-1]], runs, 1, lambda text: None)
-    assert [cell for cell, _ in failures] == [broken]
-    assert "dim=-1" in failures[0][1]
-    assert cells[-1].folder(runs).finished
 
 
 def test_published_figures_are_those_of_the_paper():
@@ -73,19 +48,13 @@ def test_published_figures_are_those_of_the_paper():
     assert table["pfedrec", "ml-1m", "hr@10"] == 73.26 and table["fedmf", "ml-100k", "ndcg@10"] == 39.38
 
 
-def test_a_published_figure_that_was_missed_is_named(small, tmp_path, monkeypatch):
-    grid, cells, runs = small
-    popular = [cell for cell in cells if cell.row.label == "popularity"]
-    run_cells(popular, runs, 2, lambda text: None)
-    printed = {("popularity", grid.data[0], "hr@10"): 200.0}
+def test_a_published_figure_that_was_missed_is_named(finished, monkeypatch):
+    found, printed = {("popularity", "set", "paper"): finished()}, {("popularity", "set", "hr@10"): 200.0}
     monkeypatch.setattr("federec.reproduction.pages.published", lambda table: printed)
-    page = write_page(grid, cells, runs, tmp_path / "out", "federec reproduce trial").read_text()
-    assert "Further than 2 points" in page and "- popularity reaches " in page
-    assert "points below the published 200.0. Tried: defaults only." in page
-    printed["popularity", grid.data[0], "hr@10"] = 100 * np.mean(
-        [c.folder(runs).result()["test"]["sampled"]["hr@10"] for c in popular if c.protocol == "paper"]
-    )
-    assert "Further than" not in write_page(grid, cells, runs, tmp_path / "out", "").read_text()
+    assert "Further than 2 points" in page(found) and "- popularity reaches " in page(found)
+    assert "points below the published 200.0. Only the default settings were tried." in page(found)
+    printed["popularity", "set", "hr@10"] = np.mean(found["popularity", "set", "paper"].values("sampled", "hr@10"))
+    assert "Further than" not in page(found)
 
 
 def test_a_claim_is_judged_by_full_ranking_of_tuned_cells(finished):

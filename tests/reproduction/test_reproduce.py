@@ -5,34 +5,38 @@ from pathlib import Path
 import pytest
 
 import federec as fr
-from federec.evaluation.protocols import PROTOCOLS
-from federec.reproduction.grids import grid
+from federec.reproduction.grids import TUNED, grid
 from federec.reproduction.reproduce import cells_of
-from federec.runtimes.local import run
 
 pytest.importorskip("matplotlib", reason="pip install federec[results]")
 
 
-def test_the_cells_are_all_rows_under_both_protocols():
+def test_the_cells_are_all_rows_of_the_kinds_that_they_have():
     chosen = grid("pfedrec-table3")
     cells = cells_of(chosen, ["tastes"], 2, 5, [])
-    assert len({*cells}) == len(cells) == 2 * len(chosen.rows) * len(PROTOCOLS)
+    assert len({*cells}) == len(cells) == len(chosen.rows) * (1 + 2 + 2)  # one seed under `paper`
     assert {cell.rounds for cell in cells} == {5} and {cell.data for cell in cells} == {"tastes"}
     assert {cell.row.label for cell in cells_of(chosen, [], 1, None, ["fedncf"])} == {"fedncf", "fedncf+dualper"}
+    kinds = {(cell.data, cell.kind) for cell in cells_of(chosen, [], 1, None, ["fedmf"])}
+    assert ("lastfm-2k-tags", "paper") in kinds and ("lastfm-2k-tags", "clean") not in kinds
+    order = cells_of(TUNED, ["filmtrust", "ml-100k"], 1, None, ["fednext"])
+    assert [cell.data for cell in order] == ["ml-100k"]  # there is no order without times
 
 
 @pytest.mark.thorough
-def test_the_runs_of_a_table_can_be_compared(tmp_path, monkeypatch):
+def test_a_table_is_run_once_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = {"data": "tastes", "only": "popularity", "seeds": 1, "rounds": 1}
-    data, said = fr.load("tastes"), []
-    for cell in cells_of(grid("fedrap"), ["tastes"], 1, 1, ["popularity"]):
-        run(cell.config(), data, cell.folder(Path("runs/reproduce")))
-    found = fr.reproduce("fedrap", **given, say=said.append)
-    assert said == []  # all were run already
-    assert found.page == Path("results/fedrap.md") and "popularity" in found.page.read_text()
-    assert found.failed == [] and len(found.runs) == 2
-    assert {record["protocol"] for record in fr.compare(found.runs).records()} == {"clean", "paper"}
+    given, said = {"data": "tastes", "only": "popularity", "rounds": 1}, []
+    found = fr.reproduce("fedrap", **given, seeds=1, say=said.append)
+    assert found.pages == [Path("results/fedrap.md")] and "popularity" in found.pages[0].read_text()
+    assert found.failed == [] and said[0] == "2 runs and 0 searches to do"
+    again = fr.reproduce("fedrap", **given, seeds=2, tuned=True, trials=1, say=said.append)
+    assert said[3] == "3 runs and 1 searches to do"  # a second seed under `clean`, two tuned runs
+    text = again.pages[0].read_text()
+    assert "Seeds of `tuned`: 0 and 1." in text and "Seeds of `paper`: 0." in text
+    said.clear()
+    assert fr.reproduce("all", **given, seeds=2, page_only=True, say=said.append).pages[-1].name == "summary.md"
+    assert said == []
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,8 @@ _TRIED = {
 
 _TIMES = ("ml-100k", "ml-1m", "lastfm-2k", "amazon-video", "amazon-video-10")
 _NO_TIMES = ("filmtrust", "lastfm-listens")
+_PUBLISHED = ("lastfm-2k-tags",)
+"""Sets that are only there to compare with published figures."""
 _ORDER = ("fednext", "fedsasrec", "sasrec", "fedmf+recency", "pfedrec+recency")
 """Rows that learn from the order of items, which only times give."""
 
@@ -232,9 +234,12 @@ GRIDS = {
 }
 
 
-def tuned_rows(data: str) -> set[str]:
-    """Labels of the rows that are tuned on a data set."""
-    return {row.label for row in TUNED.rows if data not in _NO_TIMES or row.label not in _ORDER}
+def kinds_of(row: Row, data: str) -> tuple[Kind, ...]:
+    """The kinds of runs that a row has on a data set."""
+    if data in _PUBLISHED:
+        return ("paper",)
+    tuned = row in TUNED.rows and not (data in _NO_TIMES and row.label in _ORDER)
+    return KINDS if tuned else ("paper", "clean")
 
 
 def grid(name: str) -> Grid:

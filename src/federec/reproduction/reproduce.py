@@ -11,7 +11,7 @@ from federec.errors import UserError, needs, several, whole
 from federec.files import as_path
 from federec.reproduction.budget import TRIALS
 from federec.reproduction.cells import SEEDS, Cell
-from federec.reproduction.grids import GRIDS, Grid, grid, tuned_rows
+from federec.reproduction.grids import GRIDS, Grid, grid, kinds_of
 from federec.reproduction.jobs import jobs_of, run_jobs
 from federec.reproduction.records import Book
 
@@ -69,6 +69,9 @@ def reproduce(
     book, failed = Book(out / "records"), list[str]()
     chosen = [] if table == "summary" else [*GRIDS.values()] if table == "all" else [grid(table)]
     cells = {one.name: cells_of(one, data, seeds, rounds, only) for one in chosen}
+    if chosen and not any(cells.values()):
+        rows = ", ".join(dict.fromkeys(row.label for one in chosen for row in one.rows))
+        raise UserError(f"no row of {table} has '{' or '.join(only)}' in its name; its rows: {rows}")
     if not page_only:
         all_ = dict.fromkeys(cell for some in cells.values() for cell in some)
         asked = [cell for cell in all_ if tuned or table == "tuned" or cell.kind != "tuned"]
@@ -82,9 +85,10 @@ def reproduce(
     pages = [
         write_page(one, cells[one.name], book, out, shlex.join(["federec", "reproduce", one.name, *words]))
         for one in chosen
+        if table != "all" or any(book.run(cell) for cell in cells[one.name])
     ]
     if table in ("all", "summary"):
-        pages.append(write_summary(book, out))
+        pages.append(write_summary(book, out, data))
     return Reproduced(pages, failed)
 
 
@@ -103,13 +107,10 @@ def cells_of(chosen: Grid, data: Sequence[str], seeds: int, rounds: int | None, 
         for name in data or chosen.data
         for row in chosen.rows
         if not only or any(word in row.label for word in only)
-        for kind in chosen.kinds
-        if kind != "tuned" or row.label in tuned_rows(name)
+        for kind in kinds_of(row, name)
+        if kind in chosen.kinds
         for seed in range(min(seeds, SEEDS[kind]))
     ]
-    if not cells:
-        rows = ", ".join(row.label for row in chosen.rows)
-        raise UserError(f"no row of {chosen.name} has '{' or '.join(only)}' in its name; its rows: {rows}")
     for cell in cells:
         cell.config()
     return cells

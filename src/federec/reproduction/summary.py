@@ -28,9 +28,9 @@ GOAL = 10.0
 """Percent by which the best federated method should be ahead of the best centralised one without order."""
 
 
-def write_summary(book: Book, out: Path) -> Path:
-    """Write `summary.md` from the finished tuned runs."""
-    rows, data = TUNED.rows, TUNED.data
+def write_summary(book: Book, out: Path, data: Sequence[str] = ()) -> Path:
+    """Write `summary.md` from the finished tuned runs on these data sets, by default on all that are tuned."""
+    rows, data = TUNED.rows, data or TUNED.data
     cells = [Cell(row, name, "tuned", seed) for row in rows for name in data for seed in range(SEEDS["tuned"])]
     text = summary(rows, data, collect(cells, book))
     make_folder(out)

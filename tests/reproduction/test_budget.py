@@ -1,0 +1,79 @@
+"""One budget for all: what is searched, with how many trials, and that an interrupted search goes on."""
+
+import json
+
+import pytest
+
+import federec as fr
+from federec.data.sets import load
+from federec.methods.registry import METHODS
+from federec.plugins.registry import build
+from federec.reproduction import budget
+from federec.reproduction.budget import FIXED, GRIDS, SEED, TRIALS, known, search, space
+from federec.reproduction.cells import SEEDS, Cell, Row
+from federec.reproduction.grids import TUNED
+from federec.reproduction.tune import space_of
+
+optuna = pytest.importorskip("optuna", reason="pip install federec[results]")
+
+
+@pytest.mark.parametrize("row", TUNED.rows, ids=lambda row: row.label)
+def test_every_space_holds_the_methods_own_settings_and_the_known_ones(row):
+    config = Cell(row, "tastes", "tuned", 0).config()
+    method, hint = config.build(), known(row.method, 1682)
+    ends = space_of(method, config, space(method, hint))
+    for key, end in ends.items():
+        assert end.start is not None, key
+        value = hint.get(key, end.start)
+        assert value in end.choices if end.choices else end.low <= value <= end.high
+    assert not ends.keys() & {*FIXED} - hint.keys()
+    assert ends.keys() | GRIDS.get(row.method, {}).keys() or row.method == "popularity"
+
+
+def test_what_is_searched_is_what_a_method_has():
+    assert space(fr.FedMF(), {}).keys() == {"lr", "item_lr_factor", "negatives", "batch", "epochs", "participation"}
+    assert space(fr.IALS(), {}).keys() == {"alpha", "l2"}  # not the size of the model
+    assert "rho_shared" not in space(fr.FedRecGEL(rho_shared=0.0), {})
+    assert space(fr.FedSASRec(), {}).keys() == {"lr", "decay", "dropout"}  # it draws no samples
+    assert space(fr.FedMF(lr=0.1), {"lr": 300.0})["lr"] == (0.1 / 30, 900.0)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_closed_forms_try_as_many_settings_and_know_which_won(name):
+    method = METHODS[name](**GRIDS[name])
+    assert method.most_rounds == TRIALS
+    for round_ in (1, 7, TRIALS):
+        alone = METHODS[name](**method.tried(round_))
+        assert alone.most_rounds == 1 and alone.tried(1) == method.tried(round_)
+
+
+def test_no_trial_has_a_seed_that_is_reported():
+    assert max(SEEDS.values()) <= SEED
+
+
+def test_a_search_stops_what_is_behind_and_goes_on_after_an_interruption(ratings, monkeypatch):
+    monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda trial: trial.number in (2, 4))
+    row, data = Row("fedmf", "fedmf", settings={"dim": 4}), load(str(ratings))
+    lines = list(search(row, str(ratings), data, [], 4, 3, "cpu"))
+    *trials, found = json.loads(json.dumps(lines))
+    assert [line["pruned"] for line in trials] == [False, False, True, False]
+    assert trials[0]["params"]["lr"] == 0.1 and trials[1]["params"]["lr"] == known("fedmf", 30)["lr"]
+    finished = [line["value"] for line in trials if not line["pruned"]]
+    assert (found["trials"], found["pruned"], found["value"]) == (4, 1, max(finished))
+    assert found["start"] == trials[0]["value"] and found["best"].keys() == found["space"].keys()
+    *more, again = search(row, str(ratings), data, trials, 5, 3, "cpu")
+    assert [line["pruned"] for line in more] == [True] and (again["trials"], again["pruned"]) == (5, 2)
+    assert again["value"] == found["value"] and more[0]["params"] not in [line["params"] for line in trials]
+
+
+def test_a_closed_form_is_searched_in_one_run(ratings, monkeypatch):
+    monkeypatch.setitem(budget.GRIDS, "fedease", {"l2": [1.0, 10.0], "recency": [0.0, 2.0]})
+    row = Row("fedease", "fedease")
+    (found,) = search(row, str(ratings), load(str(ratings)), [], 24, None, "cpu")
+    assert found["trials"] == 4 and found["best"] == {k: [v] for k, v in zip(*_winner(ratings), strict=True)}
+
+
+def _winner(ratings):
+    method = build("fedease", (), {"l2": [1.0, 10.0], "recency": [0.0, 2.0]})
+    best = fr.train(method, str(ratings), seed=SEED).result["best_round"]
+    return ("window", "l2", "recency"), method.trial(best)
