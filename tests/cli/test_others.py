@@ -194,9 +194,10 @@ def test_the_shell_completes_names(federec, monkeypatch):
     from federec.reproduction.grids import GRIDS
     from federec.stages import registry
 
-    assert (set(STAGES), set(TABLES)) == (set(registry.STAGES), {*GRIDS, "summary"})
+    assert (set(STAGES), set(TABLES)) == (set(registry.STAGES), {*GRIDS, "summary", "all"})
     assert set(METRICS) == {f"{ranking}.{name}" for ranking in RANKINGS for name in NAMES}
-    assert set(PRESETS) == {name for method in METHODS for name in (*presets(method), *presets(method, ["dualper"]))}
+    named = {name for method in METHODS for name in (*presets(method), *presets(method, ["dualper"]))}
+    assert set(PRESETS) == {"clean", *named}
     assert (set(METHOD_NAMES), set(PLUGIN_NAMES), set(SET_NAMES)) == (set(METHODS), set(PLUGINS), set(SETS))
     assert "--install-completion" in federec("--help").out
     monkeypatch.setenv("_FEDEREC_COMPLETE", "complete_bash")

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import yaml
 
+from federec.methods.presets import preset
 from federec.methods.registry import METHODS
 
 SMALL = ("--set", "dim=4", "--set", "item_lr_factor=1", "--rounds", "2")
@@ -65,8 +66,19 @@ def test_a_preset_is_the_method_of_the_configuration_s_and_below_what_is_set(fed
     federec("train", "fedrap", "--data", ratings, "--rounds", 1, "--out", tmp_path / "a")
     change = ("--preset", "ml-100k-clean", "--set", "lr=0.5")
     assert federec("train", "--config", tmp_path / "a" / "config.yaml", *change, "--out", tmp_path / "b").code == 0
-    settings = result_of(tmp_path / "b")["config"]["settings"]
-    assert (settings["own_lr_factor"], settings["lr"]) == (0.001, 0.5)
+    settings, found = result_of(tmp_path / "b")["config"]["settings"], preset("fedrap", "ml-100k-clean")
+    assert (settings["own_lr_factor"], settings["lr"]) == (found["own_lr_factor"], 0.5)
+
+
+def test_a_preset_may_say_how_many_devices_a_round_has(federec, tmp_path, ratings, monkeypatch):
+    monkeypatch.setattr(
+        "federec.methods.presets._read", lambda name: {"fedmf": {"few": {"participation": 0.5, "lr": 1}}}
+    )
+    given = ("train", "fedmf", "--data", ratings, "--rounds", 1, "--preset", "few")
+    federec(*given, "--out", tmp_path / "a")
+    federec(*given, "--participation", 0.25, "--out", tmp_path / "b")
+    runs = [result_of(tmp_path / name)["config"] for name in "ab"]
+    assert [run["participation"] for run in runs] == [0.5, 0.25] and runs[0]["settings"]["lr"] == 1
 
 
 @pytest.mark.thorough

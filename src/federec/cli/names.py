@@ -35,7 +35,7 @@ METRICS = tuple(
     for k in (10, 5, 20)
 )
 PRESETS = (
-    *("recency", "ml-1m", "ml-100k-clean", "ml-1m-clean", "lastfm-2k-clean", "lastfm-listens-clean"),
+    *("clean", "recency", "ml-1m", "ml-100k-clean", "ml-1m-clean", "lastfm-2k-clean", "lastfm-listens-clean"),
     *("amazon-video-clean", "amazon-video-10-clean", "filmtrust-clean", "lastfm-2k-tags"),
 )
 

@@ -40,7 +40,9 @@ def train(
     out: Path | None = options.OUT,
     with_: list[str] | None = options.WITH,
     preset: str | None = Option(
-        None, autocompletion=one_of(*PRESETS), help="Settings found for a data set; see `federec methods NAME`."
+        None,
+        autocompletion=one_of(*PRESETS),
+        help="Settings found on validation: clean, or one of `federec methods NAME`.",
     ),
     set_: list[str] | None = options.SET,
     select: str | None = options.SELECT,
@@ -190,8 +192,10 @@ def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> 
         fresh = RunConfig().model_dump(mode="json")
         base |= {key: fresh[key] for key in _READING}
     run = base | given
-    found = presets.preset(run["method"], preset, run["plugins"]) if preset else {}
-    settings = base["settings"] | found | given.get("settings", {})
+    found = presets.preset(run["method"], preset, run["plugins"], run["data"]) if preset else {}
+    of_run = {key: value for key, value in found.items() if key in presets.RUN_SETTINGS}
+    of_method = {key: value for key, value in found.items() if key not in presets.RUN_SETTINGS}
+    run, settings = base | of_run | given, base["settings"] | of_method | given.get("settings", {})
     return RunConfig.checked(**run | {"settings": settings}), run["rounds"]
 
 

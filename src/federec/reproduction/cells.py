@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from federec.methods.presets import presets
-from federec.reproduction.tune import RUN_SETTINGS
+from federec.methods.presets import RUN_SETTINGS, presets
 from federec.runs.config import RunConfig
 
 Kind = Literal["paper", "clean", "tuned"]

@@ -24,6 +24,7 @@ from federec.evaluation.metrics import metric_of
 from federec.evaluation.protocols import protocol
 from federec.files import as_path, make_folder
 from federec.methods.base import Method
+from federec.methods.presets import RUN_SETTINGS
 from federec.plugins.registry import Plugins, build, with_plugins
 from federec.reporting.frames import Frame, frame
 from federec.reporting.live import live
@@ -39,9 +40,6 @@ Say = Callable[[str], None]
 
 Over = Sequence[str] | Mapping[str, Sequence[Any]]
 """Names of settings to search; or with a range `(low, high)` or a list of choices for each."""
-
-RUN_SETTINGS = ("participation", "rounds")
-"""Settings of a run, not of its method, that can be searched."""
 
 
 @dataclass
