@@ -285,7 +285,8 @@ def main() -> None:
     text += table(HEAD, rows)
     print(text)
     if asked.page:
-        put(f"hybrid-{asked.data}", f"Both together, {asked.data}", text)
+        where = torch.cuda.get_device_name(asked.device) if asked.device.startswith("cuda") else None
+        put(f"hybrid-{asked.data}", f"Both together, {asked.data}", text, where)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ command again to replace its section. `federec data get ml-100k` and `ml-1m` fet
 """
 
 
-def put(name: str, title: str, text: str) -> None:
-    """Write a section, in place of the one of that name."""
+def put(name: str, title: str, text: str, where: str | None = None) -> None:
+    """Write a section, in place of the one of that name. `where` it was measured, if that was not here."""
     page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    body = f"## {title}\n\n    {command}\n\n{text.strip()}\n\nMachine: {machine()}."
+    body = f"## {title}\n\n    {command}\n\n{text.strip()}\n\nMachine: {where or machine()}."
     section = f"<!-- {name} -->\n{body}\n<!-- end {name} -->\n"
     old = re.compile(rf"<!-- {name} -->\n.*?<!-- end {name} -->\n", re.S)
     page = old.sub(lambda _: section, page) if old.search(page) else f"{page}\n{section}"

@@ -30,8 +30,7 @@ def tuned(book: Book) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    text = yaml.safe_dump(
-        tuned(Book(ROOT / "docs/results/records")), sort_keys=False, default_flow_style=None, width=200
-    )
+    found = tuned(Book(ROOT / "docs/results/records"))
+    text = yaml.safe_dump(found, sort_keys=False, default_flow_style=None, width=200)
     note = "# Written by benchmarks/presets.py from docs/results/records: do not edit.\n"
     (ROOT / "src/federec/methods/tuned.yaml").write_text(note + text, encoding="utf-8")

@@ -20,7 +20,7 @@ def test_every_shipped_preset_is_settings_that_its_method_takes(name):
 def test_clean_is_what_was_tuned_on_the_data_set():
     found = preset("fedmf", "clean", data="ml-100k")
     assert found == presets("fedmf")["ml-100k-clean"] and found != presets("fedmf")["filmtrust-clean"]
-    with pytest.raises(UserError, match="'fedmf' was not tuned on 'mine\.csv'; take one of: ml-100k-clean, "):
+    with pytest.raises(UserError, match=r"'fedmf' was not tuned on 'mine\.csv'; take one of: ml-100k-clean, "):
         preset("fedmf", "clean", data="mine.csv")
 
 
@@ -36,5 +36,5 @@ def test_a_preset_of_a_method_with_a_plug_in_goes_over_the_methods_own():
 def test_an_unknown_preset_is_refused():
     with pytest.raises(UserError, match="'local-only' has no preset 'ml-1m'; it has none"):
         preset("local-only", "ml-1m")
-    with pytest.raises(UserError, match="'fedmf' has no preset 'ml-1k' - did you mean"):
+    with pytest.raises(UserError, match="'fedmf' has no preset 'ml-1k' "):
         preset("fedmf", "ml-1k")

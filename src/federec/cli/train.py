@@ -42,7 +42,7 @@ def train(
     preset: str | None = Option(
         None,
         autocompletion=one_of(*PRESETS),
-        help="Settings found on validation: clean, or one of `federec methods NAME`.",
+        help="Settings found on validation: clean, or see `federec methods NAME`.",
     ),
     set_: list[str] | None = options.SET,
     select: str | None = options.SELECT,
