@@ -184,6 +184,7 @@ def test_no_line_of_a_list_of_commands_is_cut(federec, monkeypatch, words):
 
 
 def test_the_shell_completes_names(federec, monkeypatch):
+    from federec.cli import reproduce
     from federec.cli.names import METHODS as METHOD_NAMES
     from federec.cli.names import METRICS, PRESETS, STAGES, TABLES
     from federec.cli.names import PLUGINS as PLUGIN_NAMES
@@ -191,13 +192,14 @@ def test_the_shell_completes_names(federec, monkeypatch):
     from federec.data.sets import SETS
     from federec.evaluation.metrics import NAMES, RANKINGS
     from federec.methods.presets import presets
+    from federec.reproduction import budget
     from federec.reproduction.grids import GRIDS
     from federec.stages import registry
 
     assert (set(STAGES), set(TABLES)) == (set(registry.STAGES), {*GRIDS, "summary", "all"})
     assert set(METRICS) == {f"{ranking}.{name}" for ranking in RANKINGS for name in NAMES}
     named = {name for method in METHODS for name in (*presets(method), *presets(method, ["dualper"]))}
-    assert set(PRESETS) == {"clean", *named}
+    assert set(PRESETS) == {"clean", *named} and reproduce.TRIALS == budget.TRIALS
     assert (set(METHOD_NAMES), set(PLUGIN_NAMES), set(SET_NAMES)) == (set(METHODS), set(PLUGINS), set(SETS))
     assert "--install-completion" in federec("--help").out
     monkeypatch.setenv("_FEDEREC_COMPLETE", "complete_bash")

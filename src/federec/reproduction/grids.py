@@ -238,8 +238,12 @@ def kinds_of(row: Row, data: str) -> tuple[Kind, ...]:
     """The kinds of runs that a row has on a data set."""
     if data in _PUBLISHED:
         return ("paper",)
-    tuned = row in TUNED.rows and not (data in _NO_TIMES and row.label in _ORDER)
-    return KINDS if tuned else ("paper", "clean")
+    return KINDS if row in TUNED.rows and has_order(row.label, data) else ("paper", "clean")
+
+
+def has_order(label: str, data: str) -> bool:
+    """Whether a data set has what the row learns from."""
+    return data not in _NO_TIMES or label not in _ORDER
 
 
 def grid(name: str) -> Grid:

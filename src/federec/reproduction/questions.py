@@ -48,8 +48,8 @@ QUESTIONS = (
     ),
     Question(
         "order",
-        (("fednext", "fedease"), ("fednext", "ials"), ("fednext", "ease")),
-        (("fedsasrec", "sasrec"),),
+        (("fednext", "ease"), ("fednext", "ials")),
+        (("fednext", "fedease"), ("fedsasrec", "sasrec")),
         (("fedsasrec", "fednext"),),
     ),
     Question(

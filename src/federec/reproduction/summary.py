@@ -9,7 +9,7 @@ from federec.files import make_folder, write_atomic
 from federec.reproduction.cells import SEEDS, Cell, Row
 from federec.reproduction.claims import Asked, Claim, corrected, decide, listed
 from federec.reproduction.found import Found, best, collect
-from federec.reproduction.grids import TUNED
+from federec.reproduction.grids import TUNED, has_order
 from federec.reproduction.questions import QUESTIONS, Question
 from federec.reproduction.records import Book
 from federec.reproduction.tables import budget, markdown, significance
@@ -81,19 +81,23 @@ def answer(question: Question, data: Sequence[str], claims: Mapping[Asked, Claim
         count = f"{len(rest)} comparison{'s' if len(rest) > 1 else ''}"
         clauses.append(f"of {count} ({named}) {better} gain and {worse} lose ({_span(rest)})")
     clauses += [_tell(pair, data, claims) for pair in question.told]
-    return f"**{idea} {_helps(deciding)}**: {'; '.join(filter(None, clauses))}."
+    planned = sum(
+        has_order(first, name) and has_order(second, name) for first, second in question.pairs for name in data
+    )
+    so_far = f" (so far {len(deciding)} of {planned} comparisons)" if len(deciding) < planned else ""
+    return f"**{idea} {_helps(deciding)}**{so_far}: {'; '.join(filter(None, clauses))}."
 
 
 def _helps(claims: Mapping[Asked, Claim]) -> str:
     """An idea helps if more than half of the claims say so, and in some cases if a quarter of them and more than those
-    that say the opposite."""
+    that say the opposite. That there is no clear difference does not show that there is none."""
     verdicts = [claim.verdict for claim in claims.values() if claim.verdict != "no claim"]
     better, worse = verdicts.count("better"), verdicts.count("worse")
     if not verdicts:
         return "has too few seeds for a claim"
     if 2 * better > len(verdicts):
         return "helps"
-    return "helps in some cases only" if better > worse and 4 * better >= len(verdicts) else "does not help"
+    return "helps in some cases only" if better > worse and 4 * better >= len(verdicts) else "shows no clear gain"
 
 
 _NAMED = 3
@@ -163,11 +167,11 @@ def goal(federated: Sequence[str], data: Sequence[str], found: Found, claims: Ma
 
 def _reason(data: str, claims: Mapping[Asked, Claim]) -> str:
     """What order does on this data set, where that is known."""
-    claim = claims.get(("fednext", "fedease", data))
+    claim = claims.get(("fednext", "ease", data))
     if claim is None or claim.verdict == "no claim":
         return ""
     helps = {"better": "order helps: fednext is ahead of", "worse": "order does not help: fednext is behind"}
-    return f"; {helps.get(claim.verdict, 'order does not help: fednext is not clearly ahead of')} fedease"
+    return f"; {helps.get(claim.verdict, 'order brings no clear gain: fednext is not clearly ahead of')} ease"
 
 
 def _race(federated: Sequence[str], data: Sequence[str], found: Found, claims: Mapping[Asked, Claim]) -> str:

@@ -209,11 +209,13 @@ def as_csv(grid: Grid, data: Sequence[str], found: Found, known: Published) -> s
 def budget(found: Found) -> str:
     """With how many trials and seeds the tuned rows were measured, in a sentence or two."""
     tuned = {key: group for key, group in found.items() if key[2] == "tuned"}
-    trials = sorted({group.search["trials"] for group in tuned.values() if group.search})
+    trials = sorted({group.search["trials"] for group in tuned.values() if group.search} - {0})
     if not trials:
         return "No row was tuned."
-    fixed = listed(list(dict.fromkeys(label for (label, _, _), group in tuned.items() if not group.search)))
-    count = str(trials[0]) if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
+    fixed = listed(
+        list(dict.fromkeys(label for (label, _, _), group in tuned.items() if not (group.search or {}).get("trials")))
+    )
+    count = f"{'up to ' * (len(trials) > 1)}{trials[-1]}"
     seeds = sorted({seed for group in tuned.values() for seed in group.seeds})
     return (
         f"Every row was tuned on each data set with the same budget: {count} trials, chosen by Optuna's TPE sampler "
