@@ -88,7 +88,7 @@ def opening(grid: Grid, data: str, found: Found, claims: Mapping[Asked, Claim]) 
         settings = "tuned settings" if kind == "tuned" else "the papers' settings"
         sentences.append(f"By NDCG@10 against all items, with {settings}, {listed(named)}.")
     here = {(first, second): claims[first, second, name] for first, second, name in claims if name == data}
-    if not here:
+    if not here and grid.claims:
         sentences.append("No claim of this page can be judged here yet.")
     for word, said in (("better", "is better than"), ("worse", "is worse than")):
         pairs = [f"{a} {said} {b} ({c.points} points)" for (a, b), c in here.items() if c.verdict == word]
