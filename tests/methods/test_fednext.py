@@ -277,3 +277,14 @@ def test_it_learns_tastes():
     popular = trainer(build("popularity"), split, protocol("clean"), 0).play(1).test["sampled"]
     worker = trainer(FedNext(), split, protocol("clean"), 0)
     assert worker.play(1).test["sampled"]["hr@10"] > popular["hr@10"] + 0.05
+
+
+def test_an_items_score_does_not_depend_on_what_else_is_asked_for(random_split):
+    """Both parts of a blend are standardised over all items, not over those of the question."""
+    split = random_split(users=8, items=30, least=5, most=9)
+    method, devices = FedNext(blend=[0.7]), Devices.of(split, False)
+    state, users = State.start(method, 30, len(devices), 0), torch.arange(len(devices))
+    play(method, state, devices, users, 0, 1)
+    every, few = (torch.arange(n).expand(len(users), -1) for n in (30, 5))
+    whole, part = (score_global(method, state, users, items, devices=devices) for items in (every, few))
+    assert part.std() > 0 and torch.allclose(whole[:, :5], part, atol=1e-6)

@@ -44,8 +44,8 @@ class FedNext(NextItem):
     paper: ClassVar[str] = "ours; a linear model of the next item, after EASE (Steck, WWW 2019)"
 
     blend: tuple[NonNegativeFloat, ...] = Field((0.3, 1.0), min_length=1)
-    """Weights to try of EASE's scores beside those of the decayed histories, both standardised over the items that a
-    device scores; 0 = no EASE. If all are 0, its matrix is not sent."""
+    """Weights to try of EASE's scores beside those of the decayed histories, both standardised over all items;
+    0 = no EASE. If all are 0, its matrix is not sent."""
     ease_l2: PositiveFloat = 400.0
     """Ridge penalty of EASE."""
     recency: NonNegativeFloat = 4.0
@@ -132,13 +132,15 @@ class FedNext(NextItem):
 
     def recall(self, shared: Params, history: History, items: Tensor) -> Params:
         s = _by_item(self.weights(shared, history), history, shared["weights"].shape[1])
-        scores = (s.flatten(1) @ shared["weights"].flatten(0, 1)).gather(1, items)
+        scores = s.flatten(1) @ shared["weights"].flatten(0, 1)
         blend = float(shared["blend"]) if any(self.blend) else 0.0
         if blend:
             weight = faded(history, self.recency) + self.floor * history.real
             x = _by_item(weight[:, None], history, len(shared["ease"]))[:, 0]
-            scores = _standardised(scores) + blend * _standardised((x @ shared["ease"]).gather(1, items))
-        return {"scores": scores}
+            scores = _standardised(scores) + blend * _standardised(
+                x @ shared["ease"]
+            )  # the same for any items asked for
+        return {"scores": scores.gather(1, items)}
 
 
 def _by_item(weight: Tensor, history: History, n_items: int) -> Tensor:
