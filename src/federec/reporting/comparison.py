@@ -18,25 +18,38 @@ _CURVES = (
 )
 
 
+class Same(NamedTuple):
+    """What runs have in common that share a table and figures: data, split and protocol."""
+
+    title: str
+    about: str
+
+
 class Compared(NamedTuple):
     """A run of a comparison."""
 
     row: str
     """The row of the table that it belongs to."""
-    group: str
-    """Data, split and protocol: only runs of one group share a figure."""
+    same: Same
     result: dict[str, Any]
     history: list[dict[str, Any]]
 
 
-def html_comparison(heads: Sequence[str], rows: Sequence[Sequence[str]], note: str, runs: Sequence[Compared]) -> str:
-    """The page. `heads` and `rows` are the table, `note` says what its figures are."""
-    body = table("Runs", heads[1:], [(row[0], row[1:]) for row in rows], texts=2)
-    parts = [f"<h2>Test</h2>{body}<p class='note'>{escape(note)}</p>"]
-    for group in dict.fromkeys(run.group for run in runs):
-        some = [run for run in runs if run.group == group]
-        parts.append(f"<h2>{escape(group)}</h2><div class='figures'>{_curves(some)}</div>{_costs(some)}")
-    return page(f"Comparison of {len(runs)} runs", "".join(parts))
+def html_comparison(
+    heads: Sequence[str], rows: Sequence[tuple[Same, Sequence[str]]], note: str, runs: Sequence[Compared]
+) -> str:
+    """The page: for runs with the same data, split and protocol a table and figures. `heads` and `rows` are the texts
+    of the tables, a verdict in words last; `note` says what the figures in them are."""
+    parts = [f"<p class='note'>{escape(note)}</p>"]
+    for same in dict.fromkeys(run.same for run in runs):
+        own = [(name, cells) for other, (name, *cells) in rows if other == same]
+        some = [run for run in runs if run.same == same]
+        parts.append(
+            f"<h2>{escape(same.title)}</h2><p>{escape(same.about)}</p>{table(same.title, heads[1:], own, texts=1)}"
+            f"<h3>Rounds</h3><div class='figures'>{_curves(some)}</div>"
+            f"<p class='note'>A dot marks the round that validation chose.</p>{_costs(some)}"
+        )
+    return page(f"Comparison of {len(runs)} run{'s' if len(runs) != 1 else ''}", "".join(parts))
 
 
 def _curves(runs: Sequence[Compared]) -> str:
@@ -56,7 +69,7 @@ def _curves(runs: Sequence[Compared]) -> str:
                 series[name] = values + [None] * (longest - len(values))
         if series:
             figures.append(lines(title, range(1, longest + 1), series, best=best))
-    return "".join(figures) + "<p class='note'>A dot marks the round that validation chose.</p>"
+    return "".join(figures)
 
 
 def _costs(runs: Sequence[Compared]) -> str:
@@ -65,24 +78,29 @@ def _costs(runs: Sequence[Compared]) -> str:
     for run in runs:
         if "ndcg@10" in run.result["test"].get("full", {}):
             rows.setdefault(run.row, []).append(run.result)
-    if not rows:
+    if len(rows) < 2:  # nothing to compare
         return ""
-    sent = {row: _mean([megabytes_sent(result) for result in results]) for row, results in rows.items()}
     took = {row: fmean(result["seconds"]["total"] for result in results) for row, results in rows.items()}
-    points = {row: (value, _ndcg(rows[row])) for row, value in sent.items() if value is not None}
+    numbered = list(enumerate(rows))
+    points, silent = [], []
+    for number, row in numbered:
+        sent = [megabytes for megabytes in map(megabytes_sent, rows[row]) if megabytes is not None]
+        if sent:
+            points.append(Point(number, row, fmean(sent), _ndcg(rows[row])))
+        else:
+            silent.append(row)
     figures, notes = [], []
-    if points:
+    if len(points) > 1:
         axis = "MB a device sends in the whole run"
-        figures.append(scatter(f"Test NDCG@10 against {axis}", [Point(row, *at) for row, at in points.items()], axis))
-    silent = [row for row, value in sent.items() if value is None]
+        figures.append(scatter(f"Test NDCG@10 against {axis}", points, axis))
     if silent:
         notes.append(f"Bytes of a device are not known, or the method is not federated: {', '.join(silent)}.")
     reason = why_not_seconds([run.result for run in runs])
     if reason:
         notes.append(f"Seconds are not compared: {reason}.")
     else:
-        axis = "s of the whole run"
-        timed = [Point(row, seconds, _ndcg(rows[row])) for row, seconds in took.items()]
+        axis = "seconds of the whole run"
+        timed = [Point(number, row, took[row], _ndcg(rows[row])) for number, row in numbered]
         figures.append(scatter(f"Test NDCG@10 against {axis}", timed, axis))
     if figures:
         notes.insert(0, "Runs on the line are beaten by no other in both directions.")
@@ -112,8 +130,3 @@ def why_not_seconds(results: Sequence[dict[str, Any]]) -> str:
 
 def _ndcg(results: Sequence[dict[str, Any]]) -> float:
     return fmean(result["test"]["full"]["ndcg@10"] for result in results)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None

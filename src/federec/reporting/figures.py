@@ -30,6 +30,8 @@ Scale = Callable[[float], float]
 class Point(NamedTuple):
     """A point of `scatter`."""
 
+    number: int
+    """It decides the colour, so that a run has the same one in several figures."""
     name: str
     x: float
     y: float
@@ -71,7 +73,7 @@ def lines(
     parts.append(f"<line class='hair' y1='{_TOP}' y2='{HEIGHT - _BOTTOM}' stroke-opacity='.4'/>")
     ends = f"data-first='{rounds[0]}' data-last='{rounds[-1]}' data-from='{_LEFT}' data-to='{WIDTH - _RIGHT}'"
     hover = f" data-rounds='{' '.join(str(rounds[place]) for place in shown)}' {ends}"
-    return _figure(title, "".join(parts), list(series), hover)
+    return _figure(title, "".join(parts), dict(enumerate(series)), hover)
 
 
 def bars(title: str, names: Sequence[str], series: Mapping[str, Sequence[float]], unit: str, axis: str) -> str:
@@ -97,7 +99,8 @@ def bars(title: str, names: Sequence[str], series: Mapping[str, Sequence[float]]
     cells = [
         (name, [f"{_number(values[place])}{after}" for values in shown.values()]) for place, name in enumerate(names)
     ]
-    return _figure(title, "".join(parts), list(series), below=values_table(title, axis, list(series), cells))
+    table = values_table(title, axis, list(series), cells)
+    return _figure(title, "".join(parts), dict(enumerate(series)), below=table, filled=True)
 
 
 def scatter(title: str, points: Sequence[Point], x_axis: str) -> str:
@@ -113,15 +116,17 @@ def scatter(title: str, points: Sequence[Point], x_axis: str) -> str:
     parts += [_text(x(power(mark)), HEIGHT - _BOTTOM + 15, _number(mark)) for mark in marks]
     front = " ".join(f"{x(power(point.x)):.1f},{y(point.y):.1f}" for point in pareto(points))
     parts.append(f"<polyline points='{front}' fill='none' stroke='currentColor' stroke-opacity='.4'/>")
-    for index, point in enumerate(points):
+    names, cells = {}, []
+    for point in points:
         words = f"{point.name}: {_number(point.x)} {x_axis}, {point.y:.4f}"
         parts.append(
-            f"<g class='s{index % SERIES}'>{_dot(x(power(point.x)), y(point.y), index, words)}"
-            f"{_text(x(power(point.x)), y(point.y) - 8, str(index + 1))}</g>"
+            f"<g class='s{point.number % SERIES}'>{_dot(x(power(point.x)), y(point.y), point.number, words)}"
+            f"{_text(x(power(point.x)), y(point.y) - 8, str(point.number + 1))}</g>"
         )
-    names = [f"{number} {point.name}" for number, point in enumerate(points, 1)]
-    cells = [(name, [_number(point.x), f"{point.y:.4f}"]) for name, point in zip(names, points, strict=True)]
-    return _figure(title, "".join(parts), names, below=values_table(title, "", [x_axis, "test NDCG@10"], cells))
+        names[point.number] = f"{point.number + 1} {point.name}"
+        cells.append((names[point.number], [_number(point.x), f"{point.y:.4f}"]))
+    table = values_table(title, "", [x_axis, "test NDCG@10"], cells)
+    return _figure(title, "".join(parts), names, below=table, filled=True)
 
 
 def pareto(points: Sequence[Point]) -> list[Point]:
@@ -143,7 +148,7 @@ def values_table(title: str, first: str, columns: Sequence[str], rows: Sequence[
     corner = f"<th scope='col'>{escape(first)}</th>" if first else "<td></td>"
     table = f"<table><thead><tr>{corner}{head}</tr></thead><tbody>{body}</tbody></table>"
     return (
-        f"<details><summary>Values as a table</summary><div class='scroll' role='region' tabindex='0' "
+        f"<details><summary>Values as a table</summary><div class='scroll' role='group' tabindex='0' "
         f"aria-label='Values: {escape(title)}'>{table}</div></details>"
     )
 
@@ -200,17 +205,22 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _figure(title: str, inside: str, names: Sequence[str], attributes: str = "", below: str = "") -> str:
-    """A figure with its caption above and, for several series, a legend that switches them."""
-    label = escape(title) + (f": {escape(', '.join(names))}" if len(names) > 1 else "")
+def _figure(
+    title: str, inside: str, names: Mapping[int, str], attributes: str = "", below: str = "", filled: bool = False
+) -> str:
+    """A figure with its caption above and, for several series, a legend that switches them. `names` has their names by
+    number. The legend shows lines, or with `filled` only colours."""
+    label = escape(title) + (f": {escape(', '.join(names.values()))}" if len(names) > 1 else "")
     drawing = f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{label}'{attributes}>{inside}</svg>"
-    legend = "".join(_entry(index, name) for index, name in enumerate(names)) if len(names) > 1 else ""
+    legend = "".join(_entry(index, name, filled) for index, name in names.items()) if len(names) > 1 else ""
     entries = f"<div class='legend'>{legend}</div>" if legend else ""
     return f"<figure><figcaption>{escape(title)}</figcaption>{drawing}{entries}{below}</figure>"
 
 
-def _entry(index: int, name: str) -> str:
-    sample = f"<svg viewBox='0 0 26 8' aria-hidden='true'><line x1='0' x2='26' y1='4' y2='4' {_stroke(index)}/></svg>"
+def _entry(index: int, name: str, filled: bool) -> str:
+    colour = f"<rect x='6' width='14' height='8' fill='{_COLOURS[index % len(_COLOURS)]}'/>"
+    inside = colour if filled else f"<line x1='0' x2='26' y1='4' y2='4' {_stroke(index)}/>"
+    sample = f"<svg viewBox='0 0 26 8' aria-hidden='true'>{inside}</svg>"
     return (
         f"<label><input type='checkbox' class='t{index % SERIES}' checked='checked'/> {sample} {escape(name)}</label>"
     )

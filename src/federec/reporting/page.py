@@ -21,17 +21,17 @@ fieldset { border: 1px solid var(--line); border-radius: .4rem; padding: 0 .6rem
 legend { padding: 0 .3rem; color: var(--soft); } fieldset label { margin-right: .6rem; }
 p { margin: .5rem 0; } p.lead { font-size: 1.1rem; } p.note { color: var(--soft); }
 table { border-collapse: collapse; } th, td { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; }
-thead th { border-bottom: 2px solid var(--line); } tr { border-bottom: 1px solid var(--line); }
+thead th, thead td { border-bottom: 2px solid var(--line); } tr { border-bottom: 1px solid var(--line); }
 tbody th { font-weight: 400; } .scroll tbody th { min-width: 9rem; }
 table.facts th { font-weight: 600; } th.part { padding-left: 1rem; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.n { white-space: nowrap; }
 .scroll { overflow-x: auto; } .figures { display: grid; gap: 1.2rem 2rem;
 grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
 .cards { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1rem 0; padding: 0; list-style: none; }
 .cards li { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .5rem .9rem; }
 .cards b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
 .users { display: grid; gap: .5rem 1.5rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 16rem), 1fr)); }
-h3 { font-size: 1rem; margin: .5rem 0 0; } ol { margin: .3rem 0; padding-left: 1.8rem; }
+h3 { font-size: 1rem; margin: 1rem 0 .3rem; } ol { margin: .3rem 0; padding-left: 1.8rem; }
 details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: .4rem; padding: .6rem; overflow-x: auto; }
 #tip { position: fixed; pointer-events: none; background: var(--paper); border: 1px solid var(--soft);
@@ -52,11 +52,13 @@ for (const svg of document.querySelectorAll("svg[data-rounds]")) {
   svg.addEventListener("pointermove", event => {
     const box = svg.getBoundingClientRect();
     const at = first + ((event.clientX - box.x) / box.width * svg.viewBox.baseVal.width - from) / (to - from) * span;
-    const near = rounds.reduce((best, round, i) => Math.abs(round - at) < Math.abs(rounds[best] - at) ? i : best, 0);
-    const words = [];
-    for (const series of svg.querySelectorAll("g[data-values]")) {
-      const value = series.dataset.values.split(" ")[near];
-      if (value !== "-" && getComputedStyle(series).display !== "none") words.push(series.dataset.name + "  " + value);
+    const nearest = known => known.reduce((a, b) => Math.abs(rounds[b] - at) < Math.abs(rounds[a] - at) ? b : a);
+    const near = nearest([...rounds.keys()]), words = [];
+    for (const series of svg.querySelectorAll("g[data-values]")) {  // a curve may have no value in this round
+      const values = series.dataset.values.split(" "), known = [...rounds.keys()].filter(i => values[i] !== "-");
+      if (!known.length || getComputedStyle(series).display === "none") continue;
+      const own = nearest(known), other = own === near ? "" : "  (round " + rounds[own] + ")";
+      words.push(series.dataset.name + "  " + values[own] + other);
     }
     const x = from + (rounds[near] - first) / span * (to - from);
     hair.setAttribute("x1", x); hair.setAttribute("x2", x); hair.style.visibility = "visible";
@@ -97,9 +99,9 @@ def facts(rows: dict[str, str]) -> str:
 
 
 def table(about: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], texts: int = 0) -> str:
-    """A table that scrolls on a narrow screen; `about` says what it holds. The first `texts` cells of a row are text,
+    """A table that scrolls on a narrow screen; `about` says what it holds. The last `texts` cells of a row are text,
     the others are numbers. A name that begins with a space is a part of the row above."""
-    kinds = [""] * texts + [" class='n'"] * (len(columns) - texts)
+    kinds = [" class='n'"] * (len(columns) - texts) + [""] * texts
     head = "".join(f"<th scope='col'{kind}>{escape(name)}</th>" for kind, name in zip(kinds, columns, strict=True))
     body = ""
     for name, cells in rows:
@@ -107,6 +109,6 @@ def table(about: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence
         inside = "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, cells, strict=True))
         body += f"<tr><th scope='row'{part}>{escape(name.strip())}</th>{inside}</tr>"
     return (
-        f"<div class='scroll' role='region' tabindex='0' aria-label='{escape(about)}'><table>"
+        f"<div class='scroll' role='group' tabindex='0' aria-label='{escape(about)}'><table>"
         f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
