@@ -30,9 +30,9 @@ def report(
         help="The metric of the differences, such as sampled.hr@10. [default: full.ndcg@10]",
     ),
 ) -> None:
-    """Write one HTML file about a finished run, or one that compares several.
+    """Write a page about a run, or one that compares several.
 
-    It needs no network. Folders that hold no finished run are left out.
+    The page is one HTML file that needs no network. Folders that hold no finished run are left out.
     """
     from federec.files import write_atomic
     from federec.runs.folder import RunFolder
