@@ -1,34 +1,12 @@
-from html.parser import HTMLParser
+import copy
+import re
 
 import pytest
+import torch
+from tests.reporting.reader import Reader
 
 import federec as fr
-from federec.reporting.curves import _ticks, svg_curves
-from federec.reporting.report import html_report
-
-
-class Reader(HTMLParser):
-    """Collects text and tags, and fails on tags that do not close in order."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.open, self.tags, self.words = [], [], []
-        self.feed(html)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
+from federec.reporting.report import html_report, html_summary, in_words
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +14,36 @@ def run(random_split):
     return fr.train(fr.PFedRec(dim=4), random_split().data, rounds=3)
 
 
-def test_the_report_says_what_was_run_and_how_it_went(run):
-    read = Reader(html_report(run.result, run.history))
-    text = " ".join(read.words)
-    assert "pfedrec on small" in text
-    assert "12 users, 40 items" in text
-    assert f"{run.result['best_round']} of 3, chosen by validation full.ndcg@10" in text
-    assert "last item by time" in text or "random: no time column" in text
-    assert f"{run.test['full']['ndcg@10']:.4f}" in text
-    assert "another device's" in text
-    assert [tag for tag, _ in read.tags].count("polyline") == 6
-    assert not any({"src", "href"} & attrs.keys() for _, attrs in read.tags), "it needs nothing from elsewhere"
+@pytest.fixture(scope="module")
+def html(run):
+    return html_report(run.result, run.history, run.ranks, run.data)
+
+
+def test_the_report_says_what_was_run_and_how_it_went(run, html):
+    read = Reader(html)
+    assert "pfedrec on small" in read.text
+    assert "12 users, 40 items" in read.text
+    assert f"{run.result['best_round']} of 3, chosen by validation full.ndcg@10" in read.text
+    assert "last item by time" in read.text or "random: no time column" in read.text
+    assert f"{run.test['full']['ndcg@10']:.4f}" in read.text
+    assert "with another device's item rows" in read.text
+    titles = [attrs["aria-label"].partition(":")[0] for attrs in read.attributes("svg") if "role" in attrs]
+    assert titles == [
+        "Metrics against all items (a sample of users)",
+        "Sampled metrics",
+        "Training loss",
+        "Seconds a round",
+        "Kilobytes a round, per device",
+        "Position of the held-out item among 40",
+        "Light and heavy users",
+        "Popular items",
+    ]
+
+
+def test_the_report_needs_nothing_from_elsewhere(html):
+    read = Reader(html)
+    assert not any({"src", "href", "action"} & attrs.keys() for _, attrs in read.tags)
+    assert not re.search(r"https?:|url\(|@import|fetch\(", html)
 
 
 def test_only_the_paper_protocol_comes_with_a_warning(run):
@@ -58,54 +55,102 @@ def test_odd_names_are_text(run):
     result = run.result | {"data": run.result["data"] | {"name": "<b>&'\".csv"}}
     read = Reader(html_report(result, run.history))
     assert "pfedrec on <b>&'\".csv" in "".join(read.words)
-    assert "b" not in [tag for tag, _ in read.tags]
+    assert [attrs for attrs in read.attributes("b") if attrs] == [] and len(read.attributes("b")) == 3  # the cards
 
 
 def test_one_round_has_no_curves(random_split):
     run = fr.train("popularity", random_split().data)
     html = html_report(run.result, run.history)
-    assert "<svg" not in html
+    assert "polyline" not in html
+    assert "There was only one round" in html
     assert "not federated" in html
-
-
-def test_curves_pass_over_rounds_without_a_loss(run):
-    history = [line | {"loss": loss} for line, loss in zip(run.history, (3e28, None, None), strict=True)]
-    drawn = svg_curves(history, 1)
-    assert drawn.count("<circle") == 1
-    assert "nan" not in drawn.lower()
-    assert svg_curves([line | {"loss": None} for line in history], 1).count("<svg") == 2
-
-
-def test_curves_stay_inside_the_figure(run):
-    for _, attrs in Reader(svg_curves(run.history, 2)).tags:
-        for point in attrs.get("points", "").split():
-            x, y = map(float, point.split(","))
-            assert 0 <= x <= 440
-            assert 0 <= y <= 240
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0.1, 0.58, [0, 0.2, 0.4, 0.6]),
-        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
-        (0, 0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
-        (-1, 2, [-1, 0, 1, 2]),
-        (0, 3.8e28, [0, 1e28, 2e28, 3e28, 4e28]),
-        (0, 1e-5, [0, 2e-6, 4e-6, 6e-6, 8e-6, 1e-5]),
-    ],
-)
-def test_ticks_are_round_numbers_that_hold_the_values(low, high, expected):
-    assert _ticks(low, high) == pytest.approx(expected)
 
 
 def test_notes_are_shown_for_the_first_the_chosen_and_the_last_round(run):
     notes = [{"mixing weight": 0.5 + k / 8, "items: spectrum": [9.0 - k, 1.0 + k]} for k in range(3)]
     history = [line | {"notes": note} for line, note in zip(run.history, notes, strict=True)]
-    html = html_report(run.result | {"best_round": 2}, history)
-    row = "<tr><td>{}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{}</td></tr>".format
-    assert row("mixing weight", "0.5000", "0.6250", "0.7500") in html
-    assert row("items: spectrum, last", "1.0000", "2.0000", "3.0000") in html
+    rows = Reader(html_report(run.result | {"best_round": 2}, history)).rows
+    assert ["mixing weight", "0.5000", "0.6250", "0.7500"] in rows
+    assert ["items: spectrum, last", "1.0000", "2.0000", "3.0000"] in rows
     silent = [{key: value for key, value in line.items() if key != "notes"} for line in run.history]
     assert "Notes" not in html_report(run.result, silent)
     assert run.history[0]["notes"]["items: effective rank"] > 1
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (0.1267, "In 13 of 100 cases the next item was among the ten first of 1,682."),
+        (0.0042, "In 4 of 1,000 cases the next item was among the ten first of 1,682."),
+        (0.0, "In 0 of 100 cases"),
+        (1e-6, "In less than 1 of 10,000 cases"),
+        (1.0, "In 100 of 100 cases"),
+    ],
+)
+def test_the_outcome_in_words(value, says):
+    data = {"users": 943, "items": 1682, "split": "last item by time", "held_out": {"test": 943}}
+    result = {"data": data, "test": {"full": {"hr@10": value}, "sampled": {"hr@10": 0.5}}}
+    sentences = in_words(result)
+    assert sentences[0].startswith(says)
+    assert sentences[1] == "Ten items drawn at random would have it in 6 of 1,000 cases."
+    assert sentences[2] == "Against only 99 random items it was among the ten first in 50 of 100 cases."
+
+
+def test_words_for_several_held_out_items():
+    data = {"users": 10, "items": 1682, "split": "last 10 %", "held_out": {"test": 40}, "users_not_evaluated": 2}
+    result = {"data": data, "test": {"full": {"hr@10": 0.25}, "sampled": {}}}
+    assert in_words(result) == [
+        "For 25 of 100 users at least one of the held-out items was among the ten first of 1,682."
+    ]
+
+
+def test_runs_of_older_versions_have_a_report(run):
+    """The first versions wrote none of these."""
+    result = copy.deepcopy(run.result)
+    for key in ("selection", "engine", "machine"):
+        del result[key]
+    for key in ("split", "held_out", "columns", "unused_columns", "evaluated_users", "users_not_evaluated"):
+        result["data"].pop(key, None)
+    for key in ("channel", "select", "ties"):
+        del result["config"][key]
+    for part in ("valid", "test"):
+        result[part] = {kind: {"hr@10": 0.5, "ndcg@10": 0.3} for kind in ("sampled", "full")}
+    history = [{key: line[key] for key in ("round", "loss", "valid", "test")} for line in run.history]
+    ranks = {key: run.ranks[key] for key in ("valid sampled", "test sampled", "valid full", "test full")}
+    read = Reader(html_report(result, history, ranks, run.data))
+    assert "chosen by validation sampled.hr@10" in read.text
+    assert read.text.count("Left out: the version of federec that made this run did not keep") == 3
+    assert "Machine" not in read.text
+    Reader(html_report(result, history))
+
+
+def test_a_federation_has_no_part_about_users(run):
+    communication = {"up_bytes_per_node_round": 5.0, "down_bytes_per_node_round": 5.0, "users_per_node": 3.0}
+    result = run.result | {"communication": communication, "test": {"sampled": {}, "full": {}}}
+    read = Reader(html_report(result, run.history))
+    assert "only sees sums" in read.text
+    assert "Kilobytes a round, per node" in read.text
+    assert "User " not in read.text and "Position" not in read.text and "--config" not in read.text
+
+
+def test_only_example_users_are_named(run, html):
+    named = set(re.findall(r"<h3>User (.+?)</h3>", html))
+    assert named == {str(run.data.user_ids[code]) for code in run.ranks["examples"][:, 0].tolist()}
+    assert len(named) == 5
+    assert "<h3>User" not in html_report(run.result, run.history, run.ranks), "without data there are no titles"
+    without = {key: value for key, value in run.ranks.items() if key != "examples"}
+    assert "<h3>User" not in html_report(run.result, run.history, without, run.data)
+
+
+def test_notebooks_show_a_part_of_it(run):
+    read = Reader(html_summary(run.result, run.history))
+    assert "script" not in [tag for tag, _ in read.tags] and "chosen by validation" in read.text
+
+
+def test_scores_that_are_nowhere_do_not_break_it(run):
+    ranks = run.ranks | {"recommended": torch.zeros(40, dtype=torch.int32)}
+    Reader(html_report(run.result, run.history, ranks, run.data))
+
+
+def test_python_writes_it(run, tmp_path):
+    assert Reader(run.report(tmp_path / "a.html").read_text()).attributes("svg")

@@ -18,7 +18,7 @@ from federec.runs.folder import RunFolder
 
 KEYS = {
     *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),
-    *("selection", "engine", "seconds", "peak_rss_mb", "communication", "config", "versions"),
+    *("selection", "engine", "seconds", "peak_rss_mb", "communication", "config", "versions", "machine"),
 }
 
 # method, settings, rounds, participation: rows tuned in the round, sparse rounds, central, row stores

@@ -112,7 +112,7 @@ def test_ranks_say_whose_they_are(small, data):
     assert float(each.nanmean()) == pytest.approx(run.test["full"]["ndcg@10"])
     alone = fr.train(small("fedmf"), data, rounds=1)
     assert set(alone.ranks) == {
-        "users",
+        *("users", "training items", "interactions", "recommended", "examples"),
         *(f"{part} {kind}" for part in ("valid", "test") for kind in ("sampled", "full")),
     }
     assert len(alone.ranks["users"]) == len(alone.ranks["test full"]) == alone.result["data"]["evaluated_users"]

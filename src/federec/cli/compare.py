@@ -34,7 +34,7 @@ def compare(
     """
     if sum((csv, latex, as_json)) > 1:
         raise UserError("choose one of --csv, --latex and --json")
-    folders = _finished([path for path in runs if path.is_dir() or not path.exists()])  # a file in runs/* is no run
+    folders = finished(runs)
     if not (intervals or baseline or metric or csv or latex or as_json):
         from federec.reporting.tables import compare_table
         from federec.runs.folder import RunFolder
@@ -54,12 +54,14 @@ def compare(
         typer.echo(str(comparison))
 
 
-def _finished(paths: list[Path]) -> list[Path]:
+def finished(paths: list[Path]) -> list[Path]:
     """The folders of finished runs; says which others were left out."""
     from federec.runs.folder import RunFolder
 
     finished, no_runs = [], 0
     for folder in map(RunFolder, paths):
+        if folder.path.is_file():  # a file in runs/* is no run
+            continue
         if folder.finished or not folder.path.exists():  # a path that is not there is refused when it is read
             finished.append(folder.path)
         elif folder.started:

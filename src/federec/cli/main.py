@@ -21,6 +21,7 @@ from federec.cli import (
     methods,
     new,
     recommend,
+    report,
     reproduce,
     train,
     tune,
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("recommend")(recommend.recommend)
 app.command("methods")(methods.methods)
 app.command("check")(check.check)

@@ -2,61 +2,167 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+import yaml
+from torch import Tensor
+
+from federec.data.interactions import Interactions
 from federec.reporting.curves import svg_curves
-from federec.reporting.labels import channel_text
+from federec.reporting.details import examples_section, items_section, users_section
+from federec.reporting.figures import STYLE
+from federec.reporting.labels import (
+    RANKINGS,
+    VIEWS,
+    WHOLE,
+    channel_text,
+    held_out_text,
+    machine_text,
+    method_name,
+    round_text,
+    seconds_text,
+    traffic_text,
+    traffic_unit,
+    with_fresh,
+)
+from federec.reporting.page import facts, page, table
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d0d7de; --soft: #57606a; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --line: #30363d; --soft: #9198a1; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-       max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; } th, td { padding: .25rem .9rem .25rem 0; text-align: left; }
-th { vertical-align: top; } tr { border-bottom: 1px solid var(--line); }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-p.note, figcaption { color: var(--soft); } figure { margin: 0; max-width: 100%; } svg { max-width: 100%; }
-"""
-
-_INSIDE = """
-.federec th, .federec td { text-align: left !important; } .federec td.n, .federec th.n { text-align: right !important; }
-.federec figure { margin: 0; max-width: 100%; } .federec svg { max-width: 100%; }
+_INSIDE = f"""
+.federec th, .federec td {{ text-align: left !important; }}
+.federec td.n, .federec th.n {{ text-align: right !important; }}
+.federec .figures {{ display: flex; flex-wrap: wrap; gap: 1rem; }} .federec figure {{ width: 27rem; max-width: 100%; }}
+.federec {{ {STYLE} }}
 """
 """The style of a part of another page, which has its own colours."""
 
-HEADLINES = (("full", "ndcg@10"), ("sampled", "hr@10"))
-"""The figures that stand for a run where there is no space for more."""
-
-_RANKINGS = {
-    "full": "against all items",
-    "fresh_full": "against all items, with a fresh history",
-    "full_light": "against all items, lightest quarter of users",
-    "full_cold_users": "against all items, users without a training item",
-    "full_cold_items": "against all items, items that nobody trained on",
-    "sampled": "sampled: against 99 items",
-    "fresh_sampled": "sampled, with a fresh history",
-    "sampled_light": "sampled, lightest quarter of users",
-}
 _SHOWN = ("ndcg@10", "hr@10", "mrr@10", "hr@5", "hr@20", "coverage@10", "gini@10")
 
+_PROTOCOLS = {
+    "clean": "clean: training knows no more of held-out items than of any other item",
+    "paper": "paper: held-out items are never drawn as training negatives",
+}
 
-def _settings(result: dict[str, Any]) -> dict[str, object]:
+_LEAK = (
+    "<p class='note'>Under <b>paper</b> held-out items are never drawn as training negatives. That leaks the answer "
+    "and flatters every figure here; compare methods under <b>clean</b>.</p>"
+)
+
+_SUMS = (
+    "<h2>Users and items</h2><p class='note'>A federation's server only sees sums over devices. It knows no single "
+    "user and no list of recommendations, so this report says nothing about them.</p>"
+)
+
+
+def html_report(
+    result: dict[str, Any],
+    history: list[dict[str, Any]],
+    ranks: Mapping[str, Tensor] | None = None,
+    data: Interactions | None = None,
+) -> str:
+    """The report: what was run, what came out in words and figures, how it went, what it means for users and items, and
+    how to repeat it. `ranks` are those of the run, `data` is what it was trained on; without them, or without what
+    older versions did not write down, parts are left out."""
+    known, federated = ranks or {}, "users_per_node" in result["communication"]
+    unit = traffic_unit(result["communication"])
+    parts = [
+        _lead(result),
+        _LEAK if result["protocol"] == "paper" else "",
+        f"<h2>What was run</h2>{facts(_settings(result))}",
+        f"<h2>Test</h2>{_metrics('Metrics on test', result['test'])}",
+        f"<h2>Validation</h2>{_metrics('Metrics on validation', result['valid'])}",
+        _views(result["views"]),
+        f"<h2>Rounds</h2>{svg_curves(history, result['best_round'], unit, costs=True)}",
+        _SUMS if federated else users_section(result, known),
+        "" if federated else items_section(result, known),
+        "" if federated else examples_section(known, data),
+        _notes(history, result["best_round"]),
+        "" if federated else _repeat(result["config"]),
+    ]
+    return page(f"{method_name(result)} on {result['data']['name']}", "".join(parts))
+
+
+def html_summary(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
+    """What a notebook shows of a run: what was run, the metrics on test, the curves."""
+    name, data = escape(method_name(result)), escape(result["data"]["name"])
+    settings = _settings(result)
+    rows = facts({key: settings[key] for key in ("Data", "Held out", "Protocol", "Round", "Seed", "Time", "Settings")})
+    return (
+        f"<style>{_INSIDE}</style><div class='federec'><b>{name} on {data}</b>{rows}"
+        f"{_metrics('Metrics on test', result['test'])}{svg_curves(history, result['best_round'])}</div>"
+    )
+
+
+def in_words(result: dict[str, Any]) -> list[str]:
+    """The outcome in sentences."""
+    full, sampled = (result["test"].get(ranking, {}) for ranking in WHOLE)
+    data, sentences = result["data"], []
+    split = str(data.get("split", ""))
+    item = "the next item" if split.startswith("last item by time") else "the held-out item"
+    tested = data["users"] - (data.get("users_not_evaluated") or 0)
+    several = data.get("held_out", {}).get("test", 0) > tested
+    if "hr@10" in full:
+        share, of = _of(full["hr@10"]), f"among the ten first of {data['items']:,}"
+        sentences.append(
+            f"For {share} users at least one of the held-out items was {of}."
+            if several
+            else f"In {share} cases {item} was {of}."
+        )
+        if not several:
+            sentences.append(f"Ten items drawn at random would have it in {_of(min(1, 10 / data['items']))} cases.")
+    if "hr@10" in sampled:
+        sentences.append(f"Against only 99 random items it was among the ten first in {_of(sampled['hr@10'])} cases.")
+    return sentences
+
+
+def _of(share: float) -> str:
+    """A fraction as a number of cases."""
+    for whole in (100, 1_000, 10_000):
+        if share * whole >= 1:
+            return f"{share * whole:.0f} of {whole:,}"
+    return "0 of 100" if share == 0 else "less than 1 of 10,000"
+
+
+def _lead(result: dict[str, Any]) -> str:
+    """The outcome in words, and the figures that stand for it."""
+    first, *others = in_words(result) or [""]
+    test = result["test"]
+    figures = [
+        (test.get(ranking, {}).get(metric), metric.upper(), RANKINGS[ranking])
+        for ranking, metric in (("full", "ndcg@10"), ("full", "hr@10"), ("sampled", "hr@10"))
+    ]
+    cards = "".join(
+        f"<li><b>{value:.4f}</b>{metric} on test, {ranking}</li>"
+        for value, metric, ranking in figures
+        if value is not None
+    )
+    return (
+        f"<p class='lead'>{escape(first)}</p><p>{escape(' '.join(others))}</p><ul class='cards'>{cards}</ul>"
+        "<p class='note'>HR@10 is the share of cases in which the item is among the ten first. NDCG@10 also counts "
+        "where: 1 for the first place, 0.63 for the second, 0.29 for the tenth, 0 below.</p>"
+    )
+
+
+def _settings(result: dict[str, Any]) -> dict[str, str]:
     """What was run, in words."""
-    data, seconds, config = result["data"], result["seconds"], result["config"]
+    data, config, engine = result["data"], result["config"], result.get("engine")
+    counts = f"{data['users']:,} users, {data['items']:,} items, {data['interactions']:,} interactions"
+    evaluated = data.get("evaluated_users")
     return {
-        "Data": f"{data['name']}: {data['users']:,} users, {data['items']:,} items, "
-        f"{data['interactions']:,} interactions",
+        "Method": method_name(result),
+        "Data": f"{data['name']}: {counts}",
         "Columns": _columns(data),
-        "Split": data.get("split", "last item by time or, without times, random"),
-        "Protocol": result["protocol"],
-        "Round": f"{result['best_round']} of {result['rounds']}, chosen by validation {selected_by(result)}",
-        "Seed": result["seed"],
-        "Devices": f"{config['participation']:.0%} of them per round, on {config['device']}",
-        "Time": f"{seconds['total']:.1f} s, {seconds['per_round']:.2f} s per round; "
-        f"peak memory {result['peak_rss_mb']:.0f} MB",
-        "Traffic": _traffic(result["communication"]),
+        "Held out": held_out_text(data) or "last item by time or, without times, random",
+        "Evaluated": f"{evaluated:,} users" if evaluated is not None else "",
+        "Protocol": _PROTOCOLS.get(result["protocol"], result["protocol"]),
+        "Round": round_text(result).removeprefix("round "),
+        "Seed": str(result["seed"]),
+        "Devices": f"{config['participation'] or 1:.0%} of them per round, on {config['device']}",
+        "Time": f"{seconds_text(result['seconds'])}; peak memory {result['peak_rss_mb']:.0f} MB",
+        "Engine": f"{engine['used']}: {engine['reason']}" if engine else "",
+        "Machine": machine_text(result),
+        "Traffic": traffic_text(result["communication"]),
         "Channel": channel_text(config.get("channel") or ()) or "none: updates leave a device as they are",
         "Settings": ", ".join(f"{key}={value}" for key, value in config["settings"].items()) or "none",
         "Versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
@@ -65,82 +171,31 @@ def _settings(result: dict[str, Any]) -> dict[str, object]:
 
 def _columns(data: dict[str, Any]) -> str:
     """What the columns of the source were read as."""
-    roles = [f"{role}: {column}" for role, column in data.get("columns", {}).items()]
-    unused = data.get("unused_columns")
-    return "; ".join([", ".join(roles) or "known", *([f"unused: {', '.join(unused)}"] if unused else [])])
+    roles = ", ".join(f"{role}: {column}" for role, column in data.get("columns", {}).items())
+    unused = ", ".join(data.get("unused_columns") or ())
+    return "; ".join(filter(None, [roles, f"unused: {unused}" if unused else ""]))
 
 
-def selected_by(result: dict[str, Any]) -> str:
-    """The metric that picked the round. Versions that did not write it down chose by sampled ranking."""
-    return str(result.get("selection", {}).get("metric", "sampled.hr@10"))
-
-
-def _rows(settings: dict[str, object]) -> str:
-    return "".join(f"<tr><th>{key}</th><td>{escape(str(value))}</td></tr>" for key, value in settings.items())
-
-
-def html_report(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
-    """The report: what was run, the tables, the curves."""
-    name, data = escape("+".join([result["method"], *result["plugins"]])), result["data"]
-    rows = _rows(_settings(result))
-    leak = (
-        "<p class=note>Under <b>paper</b> held-out items are never drawn as training negatives. That leaks the "
-        "answer and flatters every figure here; compare methods under <b>clean</b>.</p>"
-        if result["protocol"] == "paper"
-        else ""
-    )
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{name} on {escape(data['name'])}</title><style>{_STYLE}</style>"
-        f"<h1>{name} on {escape(data['name'])}</h1><table>{rows}</table>{leak}"
-        f"<h2>Test</h2>{_metrics(result['test'])}<h2>Validation</h2>{_metrics(result['valid'])}"
-        f"{_views(result['views'])}<h2>Rounds</h2>{svg_curves(history, result['best_round'])}"
-        f"{_notes(history, result['best_round'])}</html>\n"
-    )
-
-
-def html_summary(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
-    """What a notebook shows of a run: what was run, the metrics on test, the curves."""
-    name, data = escape("+".join([result["method"], *result["plugins"]])), escape(result["data"]["name"])
-    settings = _settings(result)
-    rows = _rows({key: settings[key] for key in ("Data", "Split", "Protocol", "Round", "Seed", "Time", "Settings")})
-    return (
-        f"<style>{_INSIDE}</style><div class=federec><b>{name} on {data}</b><table>{rows}</table>"
-        f"{_metrics(result['test'])}{svg_curves(history, result['best_round'])}</div>"
-    )
-
-
-def _traffic(communication: dict[str, float | None]) -> str:
-    per = "device" if "up_bytes_per_device_round" in communication else "node"
-    up, down = (communication[f"{way}_bytes_per_{per}_round"] for way in ("up", "down"))
-    if up is None or down is None:
-        return "none: the method is not federated, it sees all histories"
-    hub = f" of {communication['users_per_node']:.3g} users" if per == "node" else ""
-    return f"{up / 1e3:,.1f} kB up, {down / 1e3:,.1f} kB down, per {per}{hub} and round"
-
-
-def with_fresh(test: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Metrics of test by ranking; `fresh_full` and `fresh_sampled` are those with a fresh history, where known."""
-    return {**test, **{f"fresh_{ranking}": metrics for ranking, metrics in test.get("fresh", {}).items()}}
-
-
-def _metrics(report: dict[str, Any]) -> str:
+def _metrics(about: str, report: dict[str, Any]) -> str:
     report = with_fresh(report)
     shown = [key for key in _SHOWN if any(key in metrics for metrics in report.values())]
-    rows = [(text, report[key]) for key, text in _RANKINGS.items() if key in report]
-    return _table(shown, rows)
+    known = [kind for kind in RANKINGS if kind in report]
+    rows = [(RANKINGS[kind] if kind in WHOLE else f" {RANKINGS[kind]}", report[kind]) for kind in known]
+    return _numbers(about, shown, rows)
 
 
 def _views(views: dict[str, dict[str, float]]) -> str:
     if not views:
         return ""
-    words = {"own": "its own, as tuned", "global": "the server's", "random": "another device's"}
-    rows = [(words[view], metrics) for view, metrics in views.items()]
-    return f"<h2>Test, by the item rows a device ranks with</h2>{_table(('hr@10', 'ndcg@10'), rows)}"
+    rows = [(VIEWS[view], metrics) for view, metrics in views.items()]
+    about = "Test, by the item rows a device ranks with"
+    return f"<h2>{about}</h2>{_numbers(about, ['hr@10', 'ndcg@10'], rows)}"
 
 
 def _notes(history: list[dict[str, Any]], best_round: int) -> str:
     """The notes of devices and server by round; for a list, its first and last value."""
+    if not history:
+        return ""
     lines = {"first": history[0], "chosen": history[best_round - 1], "last": history[-1]}
     rows: dict[str, dict[str, float]] = {}
     for when, line in lines.items():
@@ -148,15 +203,23 @@ def _notes(history: list[dict[str, Any]], best_round: int) -> str:
             ends = {", first": figure[0], ", last": figure[-1]} if isinstance(figure, list) else {"": figure}
             for end, value in ends.items():
                 rows.setdefault(name + end, {})[when] = value
-    return f"<h2>Notes, by round</h2>{_table(tuple(lines), list(rows.items()))}" if rows else ""
+    return f"<h2>Notes, by round</h2>{_numbers('Notes, by round', list(lines), list(rows.items()))}" if rows else ""
 
 
-def _table(columns: Any, rows: list[tuple[str, dict[str, float]]]) -> str:
-    head = "".join(f"<th class=n>{escape(column)}</th>" for column in columns)
-    body = "".join(
-        f"<tr><td>{escape(text)}</td>"
-        + "".join(f"<td class=n>{f'{m[c]:.4f}' if c in m else ''}</td>" for c in columns)
-        + "</tr>"
-        for text, m in rows
+def _numbers(about: str, columns: list[str], rows: list[tuple[str, dict[str, float]]]) -> str:
+    cells = [(name, [f"{values[key]:.4f}" if key in values else "" for key in columns]) for name, values in rows]
+    return table(about, columns, cells)
+
+
+def _repeat(config: dict[str, Any]) -> str:
+    """The command that repeats the run, and the settings it needs."""
+    text = escape(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    note = (
+        "The data was in memory, so only a program that has it can repeat the run, with these settings."
+        if str(config.get("data", "")).startswith("<")
+        else "Run this in the folder of the run, or save these settings as config.yaml first."
     )
-    return f"<table><tr><th></th>{head}</tr>{body}</table>"
+    return (
+        f"<h2>Repeat it</h2><p>{note}</p><pre tabindex='0'>federec train --config config.yaml</pre>"
+        f"<details><summary>config.yaml</summary><pre tabindex='0'>{text}</pre></details>"
+    )

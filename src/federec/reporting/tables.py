@@ -12,8 +12,18 @@ from rich.console import Console
 from rich.table import Table
 
 from federec.data.notebook import plain
-from federec.reporting.labels import channel_text, labels
-from federec.reporting.report import with_fresh
+from federec.reporting.labels import (
+    RANKINGS,
+    VIEWS,
+    WHOLE,
+    channel_text,
+    held_out_text,
+    labels,
+    method_name,
+    round_text,
+    seconds_text,
+    with_fresh,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,39 +55,20 @@ def _table(*columns: str, right: Sequence[int] = ()) -> Table:
     return table
 
 
-_KINDS = {
-    "full": "test, against all items",
-    "fresh_full": "  with a fresh history",
-    "full_light": "  lightest quarter of users",  # a federation does not know which of all users are light
-    "full_cold_users": "  users without a training item",
-    "full_cold_items": "  items that nobody trained on",
-    "sampled": "test, sampled: against 99 items",
-    "fresh_sampled": "  with a fresh history",
-    "sampled_light": "  lightest quarter of users",
-}
-"""Rows of a run's table, where the run has them."""
-
-
 def run_table(result: dict[str, Any]) -> None:
     """The outcome of one run: the ranking of all items first, the sampled one after it."""
-    name, data, test = "+".join([result["method"], *result["plugins"]]), result["data"], with_fresh(result["test"])
+    data, test = result["data"], with_fresh(result["test"])
     columns = ("ndcg@10", "hr@10", "mrr@10")
-    table = _table(f"{name} on {data['name']}, {result['protocol']}", *columns, right=(1, 2, 3))
-    rows = [(text, test[kind]) for kind, text in _KINDS.items() if kind in test]
-    rows += [(f"  with {view} item rows", metrics) for view, metrics in result["views"].items()]
+    table = _table(f"{method_name(result)} on {data['name']}, {result['protocol']}", *columns, right=(1, 2, 3))
+    known = [kind for kind in RANKINGS if kind in test]
+    rows = [(f"test, {RANKINGS[kind]}" if kind in WHOLE else f"  {RANKINGS[kind]}", test[kind]) for kind in known]
+    rows += [(f"  {VIEWS[view]}", metrics) for view, metrics in result["views"].items()]
     for text, metrics in rows:
         table.add_row(text, *(_shown(metrics.get(key)) for key in columns))
     _print(table)
-    if split := data.get("split"):  # results of older versions have none
-        short = data.get("users_not_evaluated")
-        users = "1 user has" if short == 1 else f"{short:,} users have" if short else ""
-        print(f"held out: {split}" + (f"; {users} no test item" if short else ""))
-    seconds = result["seconds"]
-    by = result.get("selection", {}).get("metric", "sampled.hr@10")  # as versions chose that did not write it down
-    print(
-        f"round {result['best_round']} of {result['rounds']}, chosen by validation {by}; {seconds['total']:.1f} s, "
-        f"{seconds['per_round']:.2f} s a round"
-    )
+    if held_out := held_out_text(data):
+        print(f"held out: {held_out}")
+    print(f"{round_text(result)}; {seconds_text(result['seconds'])}")
     if config := result["config"].get("channel"):
         print(f"channel {channel_text(config)}")
     if engine := result.get("engine"):  # results of older versions have none

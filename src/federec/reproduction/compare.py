@@ -28,6 +28,12 @@ from federec.runtimes.run import Run
 
 METRICS = ("full.ndcg@10", "full.hr@10", "sampled.ndcg@10", "sampled.hr@10")
 
+NOTE = (
+    "Test, mean ± standard deviation over seeds; differences with paired 95 % intervals over users and the seeds that "
+    "both rows have."
+)
+"""What the figures of a comparison are."""
+
 Runs = Run | str | Path | Iterable[Run | str | Path]
 """Runs, or folders of runs."""
 
@@ -202,7 +208,7 @@ class Comparison:
         >>> print(fr.compare([run]).latex().splitlines()[0])
         \begin{tabular}{lllrrrrrrl}
         """
-        heads, rows = self._cells()
+        heads, rows = self.cells()
         lines = [r"\begin{tabular}{lllrrrrrrl}", r"\toprule", " & ".join(map(_tex, heads)) + r" \\", r"\midrule"]
         lines += [" & ".join(map(_tex, row)) + r" \\" for row in rows]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
@@ -235,8 +241,12 @@ class Comparison:
         differing = [key for key in words if len({getattr(each.group, key) for each in self.rows}) > 1]
         return ", ".join([row.label, *(getattr(row.group, key) for key in differing)])
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """What is shown to people: heads and cells."""
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """The table as people read it: its heads, and a list of texts for each row.
+
+        >>> fr.compare([run]).cells()[0][:4]
+        ['method', 'data', 'protocol', 'seeds']
+        """
         heads = ["method", "data", "protocol", "seeds", *(metric.replace(".", " ") for metric in METRICS)]
         heads += [f"difference in {self.metric}", "verdict"]
         shown = []
@@ -252,21 +262,17 @@ class Comparison:
         return heads, shown
 
     def __repr__(self) -> str:
-        heads, rows = self._cells()
+        heads, rows = self.cells()
         table = [heads, *rows]
         widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
         return "\n".join(line.rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
-        heads, rows = self._cells()
+        heads, rows = self.cells()
         head = "".join(f"<th style='text-align:left'>{escape(text)}</th>" for text in heads)
         body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        note = (
-            "Test, mean ± standard deviation over seeds; differences with paired 95 % intervals over users and the "
-            "seeds that both rows have."
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{NOTE}</p>"
 
 
 def compare(

@@ -4,11 +4,13 @@ rounds."""
 from __future__ import annotations
 
 import math
+import os
 import platform
 import resource
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -59,7 +61,8 @@ class Review:
     """Ranks of held-out items, to compare methods user by user. `users` [E]: codes of the evaluated users.
     `valid sampled`, `test sampled` [E]: the rank of each one's first held-out item, -1 where it has none. `valid full`,
     `test full` [P]: the ranks of all held-out items; `valid owner`, `test owner` [P]: the row in `users` that each
-    belongs to, left out where every user has one. `fresh sampled`, `fresh full`: those of test with a fresh history."""
+    belongs to, left out where every user has one. `fresh sampled`, `fresh full`: those of test with a fresh
+    history. And what a report needs: see `evaluation.counts`."""
     fresh: Report = field(default_factory=dict)
     """Test metrics with a fresh history, to which the validation items belong; empty where it changes nothing."""
 
@@ -232,7 +235,20 @@ def outcome(
             "torch": torch.__version__,
             "numpy": np.__version__,
         },
+        "machine": _machine(config.device),
     } | (config.link(method).channel.privacy() if isinstance(method, DeviceMethod) else {})
+
+
+def _machine(device: str) -> dict[str, Any]:
+    """What the run was computed on, as far as it decides how long that takes."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # only Linux has this file
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    cpu = names[0] if names else platform.processor() or platform.machine()
+    machine = {"cpu": cpu, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    return machine | ({"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {})
 
 
 def communication(history: list[Line]) -> dict[str, float | None]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from federec.data.split import Split
 from federec.evaluation.metrics import user_metrics
 
 
@@ -25,6 +27,15 @@ def positions(ranks: Mapping[str, Tensor], ranking: str, part: str = "test") -> 
     last = torch.iinfo(torch.int64).max
     best = torch.full((_users(ranks, part),), last).scatter_reduce(0, owner.long(), found + 1, "amin")
     return best.where(best < last, 0)
+
+
+def with_training_items(ranks: Mapping[str, Tensor], split: Callable[[], Split]) -> dict[str, Tensor]:
+    """The ranks with each evaluated user's number of training items, which older versions did not write down; without
+    it where they did not write down either who was evaluated. `split` gives that of the run."""
+    if "training items" in ranks or "users" not in ranks:
+        return dict(ranks)
+    counts = torch.from_numpy(np.diff(split().ptr))
+    return {**ranks, "training items": counts[ranks["users"].long()]}
 
 
 def _owner(ranks: Mapping[str, Tensor], ranking: str, part: str) -> Tensor | None:

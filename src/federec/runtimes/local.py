@@ -219,5 +219,5 @@ def _loop(
     }
     result = outcome(config, method, described, worker.engine_choice, point, history, review, reviewing)
     if folder is not None and group.first:
-        folder.write_result(result, review.ranks, html_report(result, history))
+        folder.write_result(result, review.ranks, html_report(result, history, review.ranks, data))
     return Run(config, method, result, history, point, split.data, review.ranks)

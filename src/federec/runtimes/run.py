@@ -21,12 +21,14 @@ from federec.data.sets import Loadable
 from federec.data.split import Split
 from federec.errors import UserError
 from federec.evaluation.metrics import RANKINGS
+from federec.files import as_path, write_atomic
 from federec.methods.base import Method
 from federec.reporting.frames import Frame, flat, frame
-from federec.reporting.report import HEADLINES, html_report, html_summary
+from federec.reporting.labels import HEADLINES
+from federec.reporting.report import html_report, html_summary
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
-from federec.runs.ranks import contributions, positions
+from federec.runs.ranks import contributions, positions, with_training_items
 from federec.runs.recommendation import Recommendation, best
 from federec.runtimes.recommender import Exclude, Label, Recommender, Users
 from federec.runtimes.simulation import CentralTrainer, DeviceTrainer, make_trainer
@@ -197,8 +199,22 @@ class Run:
         for line in self.history:
             folder.add_line(line)
         folder.save(self.point)
-        folder.write_result(self.result, self.ranks, html_report(self.result, self.history))
+        folder.write_result(self.result, self.ranks, self._report())
         return folder.path
+
+    def report(self, path: str | Path) -> Path:
+        """Write the report of the run, one HTML file for any browser, and give back its path.
+
+        >>> run.report("report.html").name
+        'report.html'
+        """
+        path = as_path(path)
+        write_atomic(path, self._report())
+        return path
+
+    def _report(self) -> str:
+        ranks = with_training_items(self.ranks, lambda: self._split)
+        return html_report(self.result, self.history, ranks, self.data)
 
     @staticmethod
     def load(path: str | Path, data: Loadable | None = None, method: Method | None = None) -> Run:

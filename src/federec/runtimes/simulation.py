@@ -23,6 +23,7 @@ from federec.cohort.layers import Params
 from federec.cohort.update import Update
 from federec.data.split import Split
 from federec.errors import UserError
+from federec.evaluation.counts import report_counts
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
 from federec.evaluation.metrics import Metrics, metric_of
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
@@ -174,6 +175,7 @@ def _review(sampled: Sampled, full: Full, views: dict[str, Metrics], fresh: Rank
     for name, part in zip(("valid", "test"), sampled.of.parts, strict=True):
         if not part.one_each:
             ranks[f"{name} owner"] = part.owner
+    ranks |= report_counts(full)
     renewed = Report()
     if fresh is not None:
         ranks |= {"fresh sampled": fresh[0].test, "fresh full": fresh[1].test}
