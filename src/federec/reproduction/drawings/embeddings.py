@@ -81,7 +81,7 @@ def _mapped(request: Request, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Ro
         request.say(f"t-SNE  {name}")
         perplexity = min(30.0, (len(table) - 1) / 3)
         places = tsne(random_state=request.seed, perplexity=perplexity, init="pca", n_jobs=1).fit_transform(table)
-        known, pure = set(items.tolist()), purity(table, items)
+        known, pure = set(items.tolist()), round(purity(table, items), 3)
         for item, (x, y) in enumerate(places.tolist()):
             place = {"x": float(f"{x:.3g}"), "y": float(f"{y:.3g}")}
             rows.append({"panel": name, "item": item, **place, "positive": int(item in known), "purity": pure})
@@ -113,7 +113,8 @@ def caption(rows: Rows) -> str:
     return (
         f"All {items} items as one device holds them, with the {positives} training items of its user. The fraction of "
         f"the user's own items among the {NEIGHBOURS} nearest neighbours of each of them (by cosine, before t-SNE) is "
-        f"{figures}; by chance it is {positives / items:.0%}."
+        f"{figures}; by chance it is {positives / items:.0%}. The device has just trained on these items, so that the "
+        "figure shows what it remembers, not how it ranks new items."
     )
 
 

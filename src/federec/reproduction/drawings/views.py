@@ -8,7 +8,7 @@ from federec.reproduction.drawings.base import Drawing, Request, Rows, groups, p
 from federec.reproduction.drawings.look import Look, label, legend, panels
 from federec.reproduction.drawings.training import trained
 
-VIEWS = ("own", "global", "random")
+VIEWS = {"own": "its own rows", "global": "the server's rows", "random": "another device's rows"}
 METRICS = {"hr@10": "HR@10", "ndcg@10": "NDCG@10"}
 
 
@@ -46,7 +46,7 @@ def caption(rows: Rows) -> str:
         values = {str(row["view"]): float(row["hr@10"]) for row in lines}
         best = max(values, key=lambda view: values[view])
         figures = ", ".join(f"{view} {percent(value)}" for view, value in values.items())
-        sentences.append(f"Under `{protocol}` a device ranks best with its {best} rows (HR@10: {figures}).")
+        sentences.append(f"Under `{protocol}` a device ranks best with {VIEWS[best]} (HR@10: {figures}).")
     return (
         "PFedRec devices rank with the rows they tuned in the round (own), the server's (global), or those of another "
         f"device (random). {' '.join(sentences)}"
