@@ -10,7 +10,7 @@ from federec.reproduction.drawings.base import Drawing, Request, Rows, column, g
 from federec.reproduction.drawings.look import Look, label, legend, panels
 from federec.reproduction.drawings.training import trained
 
-METHODS = ("fedmf", "pfedrec", "fedrap")
+METHODS = ("fedmf", "fedncf", "pfedrec", "fedrap")
 RANK, VALUE = "effective rank", "singular value"
 
 
@@ -65,8 +65,9 @@ def caption(rows: Rows) -> str:
         for name, rank in ends.items()
         if f"{name}+plgc" in ends
     )
+    wide = max(int(row["dimension"]) for row in rows)
     return (
-        f"Effective rank of the shared item table after the last round, without and with PLGC: {pairs}. A flat "
+        f"Effective rank of the shared item table ({wide} dimensions) after the last round: {pairs} PLGC. A flat "
         "spectrum uses all dimensions, a steep one has collapsed. One run each, under `clean`."
     )
 

@@ -60,11 +60,11 @@ def bytes_draw(rows: Rows, look: Look) -> Figure:
     figure, (sent, rounds) = panels(2, 4.8, sharey=True)
     _points(sent, rows, look, "bytes", "full ndcg@10", (1e-6, 100))
     _points(rounds, rows, look, "rounds", "full ndcg@10", (1, 100))
-    sent.set_xscale("log")
     label(sent, "MB per device up to the best round", "NDCG@10 against all items, percent")
     label(rounds, "rounds up to the best one", "")
-    rounds.set_xlim(left=0)
-    sent.set_ylim(bottom=0)
+    for axes in (sent, rounds):
+        axes.set_xlim(0, 1.08 * axes.get_xlim()[1])
+    sent.set_ylim(0, 1.08 * sent.get_ylim()[1])
     legend(figure, sent, 3)
     return figure
 
@@ -85,11 +85,16 @@ def caption(rows: Rows) -> str:
 def bytes_caption(rows: Rows) -> str:
     best = max(rows, key=lambda row: float(row["full ndcg@10"]))
     least = min(rows, key=lambda row: float(row["bytes"]))
+    cheapest = (
+        "No other method costs less."
+        if best is least
+        else f"{least['method']} costs least ({float(least['bytes']) / 1e6:.2f} MB) and reaches "
+        f"{percent(float(least['full ndcg@10']))}."
+    )
     return (
         f"The best round of {best['method']} has the highest NDCG@10 against all items ("
         f"{percent(float(best['full ndcg@10']))}) and costs a device {float(best['bytes']) / 1e6:.2f} MB in "
-        f"{best['rounds']} rounds. {least['method']} costs least ({float(least['bytes']) / 1e6:.2f} MB) and reaches "
-        f"{percent(float(least['full ndcg@10']))}."
+        f"{best['rounds']} rounds. {cheapest}"
     )
 
 
