@@ -31,3 +31,13 @@ def test_ctrl_c_says_how_to_continue(federec, monkeypatch, tmp_path):
     monkeypatch.setattr(drawings, "make", interrupt)
     said = federec("figure", "leak", "--runs", tmp_path, "--out", tmp_path)
     assert said.code == 130 and "run the same command to continue" in said.err
+
+
+def test_the_shell_completes_names_of_figures(federec, monkeypatch):
+    from federec.cli.names import FIGURES
+
+    assert tuple(drawings.DRAWINGS) == FIGURES
+    monkeypatch.setenv("_FEDEREC_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "federec figure le")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert federec().out.split() == ["leak"]

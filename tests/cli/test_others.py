@@ -184,8 +184,8 @@ def test_no_line_of_a_list_of_commands_is_cut(federec, monkeypatch, words):
 
 
 def test_the_shell_completes_names(federec, monkeypatch):
-    from federec.cli.names import FIGURES, METRICS, PRESETS, STAGES, TABLES
     from federec.cli.names import METHODS as METHOD_NAMES
+    from federec.cli.names import METRICS, PRESETS, STAGES, TABLES
     from federec.cli.names import PLUGINS as PLUGIN_NAMES
     from federec.cli.names import SETS as SET_NAMES
     from federec.data.sets import SETS
@@ -194,8 +194,6 @@ def test_the_shell_completes_names(federec, monkeypatch):
     from federec.reproduction.grids import GRIDS
     from federec.stages import registry
 
-    drawings = pytest.importorskip("federec.reproduction.drawings.make", reason="pip install federec[results]")
-    assert tuple(drawings.DRAWINGS) == FIGURES
     assert (set(STAGES), set(TABLES)) == (set(registry.STAGES), {*GRIDS, "summary"})
     assert set(METRICS) == {f"{ranking}.{name}" for ranking in RANKINGS for name in NAMES}
     assert set(PRESETS) == {name for method in METHODS for name in (*presets(method), *presets(method, ["dualper"]))}

@@ -21,8 +21,9 @@ def figure(
     out: Path = Option(Path("docs/figures"), help="Folder of the figure, its data and its caption."),
     runs: Path = Option(Path("runs/figures"), help="Folder of runs and measurements; what is there is not repeated."),
 ) -> None:
-    """Draw a figure: as SVG (light and dark) and PNG, with its data as CSV and a caption.
+    """Draw a figure of a paper from new runs.
 
+    Writes it as SVG (light and dark) and PNG, with its data as CSV and a caption.
     What it needs is trained first and kept, so that the same command only draws. You can stop at any time.
     """
     from federec.errors import needs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import shlex
@@ -68,8 +69,10 @@ def make(chosen: Drawing, request: Request, out: Path) -> list[Path]:
 
 def measured(chosen: Drawing, request: Request) -> Rows:
     """The data of a figure: measured once, then read from the folder of the runs."""
-    asked = "-".join((request.data.replace("/", "_"), str(request.rounds), str(request.seed)))
-    kept = request.runs / f"{chosen.name}-{asked}.json"
+    named = Path(request.data).name
+    if named != request.data:  # files in different folders may have the same name
+        named += f"-{hashlib.sha256(request.data.encode()).hexdigest()[:8]}"
+    kept = request.runs / f"{chosen.name}-{named}-{request.rounds}-{request.seed}.json"
     if kept.is_file():
         try:
             found: Rows = json.loads(read_bytes(kept))
