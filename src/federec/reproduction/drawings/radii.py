@@ -37,7 +37,9 @@ def draw(rows: Rows, look: Look) -> Figure:
             values = [100 * value for value in column(lines, metric)]
             each.plot(range(len(values)), values, **looks[name] | {"label": NAMES[name], "marker": MARKS[place]})
         each.set_xticks(range(len(RADII)), [f"{radius:g}" for radius in RADII])
-        label(each, "radius; the other one is 0.02", f"{words} against 99 items, percent")
+        each.set_xlim(-0.4, len(RADII) - 0.6)
+        each.set_ylim(0, 1.15 * each.get_ylim()[1])  # from 0, so that chance does not look like an effect
+        label(each, f"radius; the other one is {DEFAULT}", f"{words} against 99 items, percent")
     legend(figure, axes[0], len(found))
     return figure
 
