@@ -81,7 +81,7 @@ def _mapped(request: Request, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Ro
         request.say(f"t-SNE  {name}")
         perplexity = min(30.0, (len(table) - 1) / 3)
         places = tsne(random_state=request.seed, perplexity=perplexity, init="pca", n_jobs=1).fit_transform(table)
-        known, pure = set(items.tolist()), round(purity(table, items), 3)
+        known, pure = set(items.tolist()), round(purity(table, items), 2)
         for item, (x, y) in enumerate(places.tolist()):
             place = {"x": float(f"{x:.3g}"), "y": float(f"{y:.3g}")}
             rows.append({"panel": name, "item": item, **place, "positive": int(item in known), "purity": pure})

@@ -56,11 +56,12 @@ def caption(rows: Rows) -> str:
     runs = groups(rows, "run")
     words = ", ".join(f"{percent(float(lines[-1][f'below {SMALL[1]:g}']))} with {name}" for name, lines in runs.items())
     zero = max(float(row["zero"]) for row in rows)
+    exact = f"At most {percent(zero)} are exactly 0" if zero else "None is ever exactly 0"
     sent = column(rows, "up_bytes")
     return (
-        f"Entries of C below {SMALL[1]:g} after the last round: {words}; C starts from N(0, 1), of which 0.8 % are. At "
-        f"most {percent(zero)} are exactly 0. A device sends {min(sent) / 1e3:.0f} to {max(sent) / 1e3:.0f} kB in "
-        "every round: the changes of the rows that it touched, whatever C looks like."
+        f"Entries of C below {SMALL[1]:g} after the last round: {words}; C starts from N(0, 1), of which 0.8 % are. "
+        f"{exact}. A device sends about {sum(sent) / len(sent) / 1e3:.0f} kB in every round: the changes of the rows "
+        "that it touched, whatever C looks like."
     )
 
 
