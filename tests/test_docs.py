@@ -1,5 +1,6 @@
 """The examples of the documentation run as they stand there; only rounds, users and data are fewer."""
 
+import csv
 import re
 import shlex
 import subprocess
@@ -175,3 +176,23 @@ def test_the_entry_points_are_of_the_groups_that_are_looked_in():
 
     groups = tomllib.loads(FILES["pyproject.toml"])["project"]["entry-points"]
     assert {*groups} == {*METHOD.groups, *PLUGIN.groups}
+
+
+def test_the_page_of_figures_shows_them_with_their_captions():
+    drawings = pytest.importorskip("federec.reproduction.drawings.make", reason="pip install federec[results]").DRAWINGS
+    for name, drawing in drawings.items():
+        folder = DOCS / "figures"
+        rows = [
+            {key: _value(text) for key, text in row.items()}
+            for row in csv.DictReader((folder / f"{name}.csv").read_text().splitlines())
+        ]
+        said = drawing.caption(rows)  # the caption is that of the numbers
+        assert said in (folder / f"{name}.md").read_text() and said in PAGES["figures.md"], name
+        assert f"figures/{name}.svg#" in PAGES["figures.md"] and (folder / f"{name}-dark.svg").is_file()
+
+
+def _value(text):
+    try:
+        return float(text) if "." in text or "e" in text else int(text)
+    except ValueError:
+        return text

@@ -12,7 +12,13 @@ import typer
 from federec.cli.output import JSON, show
 
 _PACKAGES = ("torch", "numba", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "scipy", "typer")
-EXTRAS = {"cryptography": "flower", "flwr": "flower", "matplotlib": "results", "optuna": "results"}
+EXTRAS = {
+    "cryptography": "flower",
+    "flwr": "flower",
+    "matplotlib": "results",
+    "optuna": "results",
+    "scikit-learn": "results",
+}
 """Packages that only some commands need -> the extra that installs them."""
 
 

@@ -18,6 +18,7 @@ from federec.cli import (
     device,
     doctor,
     federation,
+    figure,
     methods,
     new,
     recommend,
@@ -45,6 +46,7 @@ app.command("methods")(methods.methods)
 app.command("check")(check.check)
 app.add_typer(new.app, name="new")
 app.command("reproduce")(reproduce.reproduce)
+app.command("figure")(figure.figure)
 app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")
 app.add_typer(device.app, name="device")

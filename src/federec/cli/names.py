@@ -28,6 +28,10 @@ TABLES = (
     "fedrecgel",
     "summary",
 )
+FIGURES = (
+    *("leak", "loss-surface", "convergence", "item-views", "embeddings", "additive-embeddings", "radii", "dimensions"),
+    *("sparsity", "rankings", "bytes"),
+)
 METRICS = tuple(
     f"{ranking}.{name}@{k}"
     for ranking in ("full", "sampled")
