@@ -138,7 +138,8 @@ def test_a_sample_of_users_is_ranked_as_among_all(small, split, name, engine, pa
         for one, other in zip(*(worker.state.tensors().values() for worker in (everyone, some)), strict=True):
             torch.testing.assert_close(one, other)
     whole, part = (w.review(m.copy(), 2).ranks for w, m in zip((everyone, some), models, strict=True))
-    for kind, ranks in part.items():
+    for kind in ("users", "valid sampled", "valid full", "test sampled", "test full"):
+        ranks = part[kind]
         assert len(ranks) == 8
         assert (ranks - whole[kind][rows]).abs().sum() <= 1, kind
 

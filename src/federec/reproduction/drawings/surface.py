@@ -171,7 +171,8 @@ def caption(rows: Rows) -> str:
     return (
         f"Around its trained model (the cross) {flat} is flatter than {steep}: within half a step the loss rises by "
         f"{least:.3f} on average, against {most:.3f}. Its loss at the model itself is {compared}, {start:.3f} against "
-        f"{other:.3f}. One step moves every item row, user vector and unit by its own length in a random direction."
+        f"{other:.3f}. One step moves every item row, user vector and unit by its own length in a random direction. "
+        "The two are different networks, so this does not show that flatness comes from sharpness-aware steps."
     )
 
 
