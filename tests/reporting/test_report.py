@@ -149,7 +149,8 @@ def test_notebooks_show_a_part_of_it(run):
 
 def test_scores_that_are_nowhere_do_not_break_it(run):
     ranks = run.ranks | {"recommended": torch.zeros(40, dtype=torch.int32)}
-    Reader(html_report(run.result, run.history, ranks, run.data))
+    broken, whole = (Reader(html_report(run.result, run.history, each, run.data)).text for each in (ranks, run.ranks))
+    assert broken != whole and "nan" not in broken.lower().split()
 
 
 def test_python_writes_it(run, tmp_path):

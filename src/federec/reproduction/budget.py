@@ -18,6 +18,7 @@ from federec.methods.base import DeviceMethod, Method
 from federec.reproduction.cells import Cell, Row
 from federec.reproduction.records import Line, revision
 from federec.reproduction.tune import around, configured, searchable, space_of
+from federec.runs.config import RunConfig
 from federec.runtimes.local import run
 
 TRIALS = 24
@@ -99,52 +100,47 @@ def search(
 ) -> Iterator[Line]:
     """Tune a row on a data set: a line for each trial, and at the end one with what was found. `before` are the trials
     that were made already."""
-    place = {"data": name, "row": row.label, "commit": revision()}
-    cell, grid = Cell(row, name, "tuned", SEED, rounds), GRIDS.get(row.method, {})
+    grid = GRIDS.get(row.method, {})
     if data.times is None:
         grid = {key: values for key, values in grid.items() if key not in ("recency", "window")}
-    config = cell.config(grid, device)
-    method = config.build()
-    if grid or not (over := space(method, known(row.method, data.n_items))):
-        outcome = run(config, data, None)
-        best = method.tried(outcome.result["best_round"])
-        yield {
-            **place,
-            "line": "search",
-            "trials": outcome.result["rounds"] if grid else 0,
-            "pruned": 0,
-            "start": None,
-            "value": outcome.valid["full"]["ndcg@10"],
-            "best": best,
-            "space": dict(grid),
-        }
-        return
-    optuna = needs("optuna", "results")
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    space_, states = space_of(method, config, over), optuna.trial.TrialState
-    study = optuna.create_study(
-        direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=SEED + len(before)),  # the same seed would repeat the same trials
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=3),
-    )
-    distributions = {key: ends.distribution() for key, ends in space_.items()}
-    for line in before:
-        steps = {int(step): value for step, value in line["steps"].items()}
-        state = states.PRUNED if line["pruned"] else states.COMPLETE
-        study.add_trial(
-            optuna.trial.create_trial(
-                state=state,
-                value=None if line["pruned"] else line["value"],
-                params=line["params"],
-                distributions=distributions,
-                intermediate_values=steps,
-            )
-        )
+    config = Cell(row, name, "tuned", SEED, rounds).config(grid, device)
     hint = known(row.method, data.n_items)
-    starts = [{key: ends.start for key, ends in space_.items() if ends.start is not None}]
-    if hint:
-        starts.append(starts[0] | {key: value for key, value in hint.items() if key in space_})
-    for start in starts[len(before) :]:
+    over = {} if grid else space(config.build(), hint)
+    lines = _trials(config, data, over, hint, before, trials) if over else _rounds(config, data, grid)
+    for line in lines:
+        yield {"data": name, "row": row.label, "commit": revision(), **line}
+
+
+def _rounds(config: RunConfig, data: Interactions, grid: Mapping[str, Sequence[Any]]) -> Iterator[Line]:
+    """The search of a method that tries the settings of a grid as rounds, or has nothing to search."""
+    outcome = run(config, data, None)
+    yield {
+        "line": "search",
+        "trials": outcome.result["rounds"] if grid else 0,
+        "pruned": 0,
+        "start": None,
+        "value": outcome.valid["full"]["ndcg@10"],
+        "best": outcome.method.tried(outcome.result["best_round"]),
+        "space": dict(grid),
+    }
+
+
+def _trials(
+    config: RunConfig,
+    data: Interactions,
+    over: Mapping[str, Any],
+    hint: Mapping[str, Any],
+    before: Sequence[Line],
+    trials: int,
+) -> Iterator[Line]:
+    """The search of all other methods."""
+    optuna, method = needs("optuna", "results"), config.build()
+    states, ends = optuna.trial.TrialState, space_of(method, config, over)
+    distributions = {key: each.distribution() for key, each in ends.items()}
+    study = _study(optuna, distributions, before)
+    own = {key: each.start for key, each in ends.items() if each.start is not None}
+    known_too = own | {key: value for key, value in hint.items() if key in ends}
+    for start in [own, *([known_too] if hint else [])][len(before) :]:
         study.enqueue_trial(start)
     for _ in range(trials - len(before)):
         trial, steps = study.ask(distributions), dict[int, float]()
@@ -164,18 +160,39 @@ def search(
         except optuna.TrialPruned:
             value, pruned = max(steps.values()), True
             study.tell(trial, state=states.PRUNED)
-        yield {**place, "line": "trial", "params": trial.params, "value": value, "pruned": pruned, "steps": steps}
+        yield {"line": "trial", "params": trial.params, "value": value, "pruned": pruned, "steps": steps}
     finished = study.get_trials(states=(states.COMPLETE,))
     yield {
-        **place,
         "line": "search",
         "trials": len(study.trials),
         "pruned": len(study.trials) - len(finished),
         "value": study.best_value,
         "start": finished[0].value,
         "best": _rounded(study.best_params),
-        "space": {k: list(e.choices) if e.choices else {"from": e.low, "to": e.high} for k, e in space_.items()},
+        "space": {k: list(e.choices) if e.choices else {"from": e.low, "to": e.high} for k, e in ends.items()},
     }
+
+
+def _study(optuna: Any, distributions: Mapping[str, Any], before: Sequence[Line]) -> Any:
+    """A study that knows the trials that were made already."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=SEED + len(before)),  # the same seed would repeat the same trials
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=3),
+    )
+    for line in before:
+        states = optuna.trial.TrialState
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=states.PRUNED if line["pruned"] else states.COMPLETE,
+                value=None if line["pruned"] else line["value"],
+                params=line["params"],
+                distributions=distributions,
+                intermediate_values={int(step): value for step, value in line["steps"].items()},
+            )
+        )
+    return study
 
 
 def _rounded(best: Mapping[str, Any]) -> dict[str, Any]:
