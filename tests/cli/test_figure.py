@@ -14,10 +14,12 @@ def test_figures_are_listed_with_their_source(federec):
 def test_a_figure_is_drawn_from_a_file(federec, ratings, tmp_path):
     options = ("--data", ratings, "--rounds", 2, "--out", tmp_path / "out", "--runs", tmp_path / "runs")
     said = federec("figure", "leak", *options)
-    assert said.code == 0 and said.out.count("wrote  ") == 5 and said.err.count("train  negative-count") == 2
+    assert said.code == 0 and said.out.count("wrote  ") == 6 and said.err.count("train  negative-count") == 2
     assert (tmp_path / "out" / "leak.csv").read_text().startswith("protocol,round,hr@10\npaper,1,")
     again = federec("figure", "leak", *options)
     assert again.code == 0 and again.err == ""
+    drawn = federec("figure", "leak", "--page-only", "--out", tmp_path / "out")
+    assert drawn.code == 0 and drawn.err == "" and drawn.out.count("wrote  ") == 6
 
 
 def test_a_wrong_name_is_refused(refused):

@@ -196,7 +196,7 @@ def test_the_shell_completes_names(federec, monkeypatch):
     from federec.reproduction.grids import GRIDS
     from federec.stages import registry
 
-    assert (set(STAGES), set(TABLES)) == (set(registry.STAGES), {*GRIDS, "summary", "all"})
+    assert (set(STAGES), set(TABLES)) == (set(registry.STAGES), {*GRIDS, "summary", "figures", "all"})
     assert set(METRICS) == {f"{ranking}.{name}" for ranking in RANKINGS for name in NAMES}
     named = {name for method in METHODS for name in (*presets(method), *presets(method, ["dualper"]))}
     assert set(PRESETS) == {"clean", *named} and reproduce.TRIALS == budget.TRIALS

@@ -33,7 +33,9 @@ def finished():
             if fresh is not None:
                 test["fresh"] = {name: tests[f"fresh {name}"] for name in ("full", "sampled")}
             sent = {"up_bytes_per_device_round": 2000.0}
-            results.append({"seed": seed, "test": test, "communication": sent, "commit": commit, "rounds": 9})
+            results.append(
+                {"seed": seed, "test": test, "communication": sent, "commit": commit, "rounds": 9, "device": "cpu"}
+            )
             ranks.append(own)
         return Finished(results, ranks, search)
 

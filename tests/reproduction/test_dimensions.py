@@ -12,6 +12,9 @@ def _lines(ranks, **more):
 
 def test_the_table_says_where_each_row_began_and_ended():
     text = table({"fedmf": _lines([2.0, 1.754]), "fedmf+plgc": _lines([2.0, 1.9], **{"mixing weight": 0.5})})
+    assert text.startswith(
+        "In the last round PLGC changes the effective rank of the item table from 1.8 to 1.9 for fed"
+    )
     assert "| fedmf | 2.0 to 1.8 | 0.75 to 0.75 |  |" in text
     assert "| fedmf+plgc | 2.0 to 1.9 | 0.75 to 0.75 | 0.50 to 0.50 |" in text
 

@@ -34,32 +34,40 @@ def told(finished):
     return tell
 
 
-def test_a_sentence_says_whether_it_helps_and_by_how_much(told):
+def test_sentences_say_whether_it_helps_and_by_how_much(told):
     helps = told({"a": [6, 6, 0], "b": [0, 0, 0]})
     assert re.fullmatch(
-        r"\*\*Magic helps\*\* \(so far 3 of 6 comparisons\): "
-        r"a against b gains on 2 of 3 data sets \(set0 \+\d+\.\d, set1 \+\d+\.\d\) and shows no "
-        r"clear difference on 1 \(\+0\.0 points\)\.",
+        r"\*\*Magic helps\.\*\* a is better than b on set0 \(\+\d+\.\d points\) and set1 \(\+\d+\.\d points\)\. On "
+        r"another data set there is no clear difference \(\+0\.0 points\)\. So far 3 of 6 comparisons are measured\.",
         helps,
     )
     some = told({"a": [6, 0, 0], "b": [0, 0, 0]})
-    assert some.startswith(
-        "**Magic helps in some cases only** (so far 3 of 6 comparisons): a against b gains on 1 of 3 data sets (set0 +"
-    )
+    assert some.startswith("**Magic helps in some cases only.** a is better than b on set0 (+")
+    assert "On 2 other data sets there is no clear difference (+0.0 to +0.0 points)." in some
     worse = told({"a": [0, 0, 0], "b": [6, 0, 0]})
-    assert worse.startswith(
-        "**Magic shows no clear gain** (so far 3 of 6 comparisons): a against b loses on 1 of 3 data sets (set0 -"
-    )
+    assert worse.startswith("**Magic shows no clear gain.** a is worse than b on set0 (-")
     mixed = told({"a": [6, 0], "b": [0, 6], "c": [0, 6]})
-    assert mixed.startswith(
-        "**Magic shows no clear gain** (so far 4 of 6 comparisons): a against b gains on 1 of 2 data sets (set0 +"
+    assert re.search(
+        r"a is better than b on set0 \(\+\d+\.\d points\) and worse on set1 \(-\d+\.\d points\)\. In 2", mixed
     )
-    assert "; of 2 comparisons (c against b) 0 gain and 0 lose (from +0.0 to +0.0 points); a against c gains" in mixed
+    assert "In 2 comparisons of c against b it is never better and never worse. a is better than c on set0" in mixed
+    same = told({"a": [0, 0, 0], "b": [0, 0, 0]})
+    assert "On 3 data sets there is no clear difference between a and b (" in same
+
+
+def test_many_data_sets_are_counted_and_not_named(finished):
+    data = [f"set{n}" for n in range(4)]
+    found = {(label, name, "tuned"): finished(p) for label, p in (("a", 6), ("b", 0)) for name in data}
+    said = answer(IDEA, data, decide([("a", "b", name) for name in data], found))
+    assert re.search(r"a is better than b on all 4 data sets \(\+\d+\.\d to \+\d+\.\d points\)\.", said)
 
 
 def test_a_sentence_says_if_nothing_can_be_said(told):
-    assert told({"a": [6]}) == "Magic: nothing was run for this question with tuned settings."
-    assert told({"a": [6], "b": [0]}, (0, 1)).startswith("**Magic has too few seeds for a claim** (so far")
+    assert told({"a": [6]}) == "**Magic** is not measured yet."
+    few = told({"a": [6], "b": [0]}, (0, 1))
+    assert few.startswith(
+        "**Magic has too few seeds for a claim.** On 1 data set there are too few seeds for a claim betw"
+    )
 
 
 @pytest.fixture
@@ -74,40 +82,44 @@ def found(finished, search):
 def test_the_page_opens_with_five_sentences_and_rests_on_tuned_runs(found):
     text = summary(ROWS, DATA, found)
     lines = text.splitlines()
-    assert lines[0] == "# What survives" and all(line.startswith("- ") for line in lines[2 : 2 + HEADLINES])
-    assert lines[2].startswith(
-        "- **Dual personalisation shows no clear gain** (so far 3 of 12 comparisons): pfedrec against fedmf"
+    assert lines[0] == "# What survives" and all(line.startswith("- ") for line in lines[4 : 4 + HEADLINES])
+    assert lines[4].startswith(
+        "- **Dual personalisation shows no clear gain.** On 3 data sets there is no clear difference"
     )
-    assert lines[3] == "- Additive personalisation: nothing was run for this question with tuned settings."
-    assert "**Order helps" in lines[6] and lines[7] == ""
+    assert lines[5] == "- **Additive personalisation** is not measured yet."
+    assert "**Order helps" in lines[8] and lines[9] == ""
     assert "24 trials" in text and "seeds 0, 1 and 2" in text and "## Does order help?" in text
     asked = [key for key in found if key[2] == "tuned"]
     assert text == summary(ROWS, DATA, {key: found[key] for key in asked})
     count = int(re.search(r"over all (\d+) comparisons", text)[1])
-    assert count == len(re.findall(r"p\u00a0[<=]", text))
+    compared = {*re.findall(r"<td>(.+?) against (.+?)</td><td>(.+?)</td>", text)}
+    races = re.findall(r"^\| (\S+) \| (?:better|no clear difference) \| (\S+) \S+ \| (\S+) \S+ \|", text, re.M)
+    assert len(races) == 3 and count == len(compared | {(one, other, name) for name, one, other in races})
 
 
 def test_the_best_federated_method_meets_the_best_centralised_one_without_order(found):
     text = summary(ROWS, DATA, found)
-    goals = next(line for line in text.splitlines() if line.startswith("With training histories"))
-    assert re.search(
-        r"without order on ml-100k \(fednext \+\d+ %\), but not on ml-1m \(fedease \+0 %; order does", goals
-    )
-    assert "fednext is behind ease" in goals and "filmtrust" not in goals  # it has no times
+    goals = next(line for line in text.splitlines() if line.startswith("The best federated method"))
+    assert re.search(r"without order on ml-100k \(fednext, \+\d+ %\), but not on ml-1m \(fedease, \+0 %\)\.", goals)
+    assert "On ml-1m order does not help: fednext is worse than ease." in goals
+    assert "filmtrust" not in goals  # it has no times
     fresh = goals.split("With fresh histories")[1]
-    assert re.search(r"on ml-100k \(fednext \+\d+ %\) and ml-1m \(fednext \+\d+ %\)\.", fresh)
-    row = next(line for line in text.splitlines() if line.startswith("| ml-1m | fedease"))
-    assert row.split(" | ")[3:5] == ["+0.0 %", "no clear difference"] and "| fednext " in row and "sasrec" not in row
+    assert re.search(r"on ml-100k \(fednext, \+\d+ %\) and ml-1m \(fednext, \+\d+ %\)\.", fresh)
+    old, new = (line.split(" | ") for line in text.splitlines() if line.startswith("| ml-1m | "))
+    assert old[1] == "no clear difference" and old[2].startswith("fedease ") and old[4] == "+0.0 % |"
+    assert new[1].startswith("fednext ") and "sasrec" not in old[3] + new[2]
 
 
-def test_only_a_claim_is_bold(found):
-    table = summary(ROWS, DATA, found).split("## Does order help?")[1].split("##")[0]
-    lines = [line for line in table.splitlines() if line.startswith("| fednext against ease")]
-    cells = lines[0].split(" | ")
-    assert cells[1:5] == ["2", "1", "0", "0"]
-    assert cells[5].startswith("**+") and cells[6].startswith("**-")
+def test_only_a_claim_is_bold_and_details_have_intervals(found):
+    text = summary(ROWS, DATA, found).split("## Does order help?")[1].split("##")[0]
+    (line,) = [line for line in text.splitlines() if line.startswith("| fednext against ease")]
+    _, verdict, points = line.split(" | ")
+    assert verdict == "better on 2 and worse on 1 of 3" and points.count("**") == 6
+    assert "<td>fednext against ease</td><td>ml-1m</td><td>worse</td>" in text
+    assert "Not run yet: fedsasrec against fednext, fedsasrec against sasrec." in text
     dual = summary(ROWS, DATA, found).split("## Does dual personalisation help?")[1].split("##")[0]
-    assert re.search(r"\| \+0\.0\u00a0\[-\d\.\d,\u00a0\+\d\.\d\], p\u00a0= 1\.000 \(\+0\.0\) \|", dual)
+    assert "| pfedrec against fedmf | no clear difference | ml-100k\u00a0+0.0, ml-1m\u00a0+0.0, " in dual
+    assert re.search(r"<td>\+0\.00 \[-\d\.\d\d,\u00a0\+\d\.\d\d\]</td><td>1\.000</td><td>\+0\.0</td><td>3</td>", dual)
 
 
 def test_the_summary_is_written_from_what_is_found(found, tmp_path, monkeypatch):

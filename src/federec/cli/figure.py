@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -13,24 +14,29 @@ from federec.cli.options import SET_NAMES
 
 def figure(
     name: str | None = Argument(
-        None, autocompletion=one_of(*FIGURES), help="Which figure. Without a name, all are listed."
+        None, autocompletion=one_of(*FIGURES, "all"), help="Which figure, or all. Without a name, they are listed."
     ),
-    data: str = Option("ml-100k", autocompletion=SET_NAMES, help="A named set or a file."),
+    data: list[str] | None = Option(
+        None,
+        autocompletion=SET_NAMES,
+        help="A named set or a file; may be repeated for a figure of several. [default: those of the figure]",
+    ),
     rounds: int | None = Option(None, min=1, help="Rounds of each run. [default: that of the figure]"),
     seed: int = Option(0, min=0, help="Seed of all random numbers."),
     out: Path = Option(Path("docs/figures"), help="Folder of the figure, its data and its caption."),
     runs: Path = Option(Path("runs/figures"), help="Folder of runs and measurements; what is there is not repeated."),
+    page_only: bool = Option(False, "--page-only", help="Run nothing; draw from the CSVs in the folder."),
 ) -> None:
     """Draw a figure of a paper from new runs.
 
-    Writes it as SVG (light and dark) and PNG, with its data as CSV and a caption.
+    Writes it as SVG and PNG (light and dark), with its data as CSV and a caption; for all of them also a page.
     What it needs is trained first and kept, so that the same command only draws. You can stop at any time.
     """
     from federec.errors import needs
 
     needs("matplotlib", "results")
     from federec.reproduction.drawings.base import Request
-    from federec.reproduction.drawings.make import DRAWINGS, drawing, make
+    from federec.reproduction.drawings.make import DRAWINGS, drawing, index, make, redraw
 
     if name is None:
         width = max(map(len, DRAWINGS))
@@ -38,12 +44,14 @@ def figure(
         for each in DRAWINGS.values():
             typer.echo(f"{each.name:{width}}  {each.source:{sources}}  {each.shows}")
         return
-    chosen = drawing(name)
-    request = Request(data, rounds or chosen.rounds, seed, runs, lambda line: typer.echo(line, err=True))
-    try:
-        files = make(chosen, request, out)
-    except KeyboardInterrupt:
-        typer.echo("stopped; run the same command to continue", err=True)
-        raise typer.Exit(130) from None
-    for file in files:
-        typer.echo(f"wrote  {file}")
+    for chosen in DRAWINGS.values() if name == "all" else [drawing(name)]:
+        request = Request(rounds=rounds or chosen.rounds, seed=seed, runs=runs, say=partial(typer.echo, err=True))
+        try:
+            files = redraw(chosen, out) if page_only else make(chosen, request, out, data or ())
+        except KeyboardInterrupt:
+            typer.echo("stopped; run the same command to continue", err=True)
+            raise typer.Exit(130) from None
+        for file in files:
+            typer.echo(f"wrote  {file}")
+    if name == "all":
+        typer.echo(f"page   {index(out)}")

@@ -27,10 +27,11 @@ TABLES = (
     "plgc",
     "fedrecgel",
     "summary",
+    "figures",
 )
 FIGURES = (
     *("leak", "loss-surface", "convergence", "item-views", "embeddings", "additive-embeddings", "radii", "dimensions"),
-    *("sparsity", "rankings", "bytes"),
+    *("sparsity", "rankings", "bytes", "privacy"),
 )
 METRICS = tuple(
     f"{ranking}.{name}@{k}"

@@ -18,7 +18,7 @@ def reproduce(
         ...,
         autocompletion=one_of(*TABLES),
         help="pfedrec-table2, pfedrec-table3, pfedrec-table4, fedrap, plgc, fedrecgel; tuned, every method with one "
-        "budget of tuning; summary, what is left of the claims; or all.",
+        "budget of tuning; summary, what is left of the claims; figures, those of the papers; or all.",
     ),
     data: list[str] | None = Option(
         None, autocompletion=SET_NAMES, help="Only this data set; may be repeated. [default: all of the table]"
@@ -35,7 +35,8 @@ def reproduce(
 ) -> None:
     """Measure a published table again, under both protocols.
 
-    Its results page is written at the end. You can stop at any time; the same command continues.
+    Its results page is written at the end. You can stop at any time; the same command continues. Figures are drawn
+    into the folder `figures` beside that of the pages.
     """
     from federec.reproduction.reproduce import reproduce as measure
 

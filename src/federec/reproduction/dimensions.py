@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from federec.reproduction.cells import Row
+from federec.reproduction.drawings.look import LIGHT
 from federec.reproduction.figures import pyplot, svg
 from federec.reproduction.found import Found
 from federec.runs.folder import Line
@@ -39,18 +40,31 @@ def table(found: dict[str, list[Line]]) -> str:
     note = (
         "From the first round to the last. Effective rank is exp(entropy) of the singular values divided by their sum."
     )
-    return "\n".join(lines) + f"\n\n{note}\n"
+    return f"{_opening(found)}\n\n" + "\n".join(lines) + f"\n\n{note}\n"
+
+
+def _opening(found: dict[str, list[Line]]) -> str:
+    """By how much the plug-in changes the effective rank in the last round, in a sentence."""
+    last = {label: _one(rounds[-1]["notes"], _RANK) for label, rounds in found.items()}
+    changes = [
+        f"from {last[base]:.1f} to {rank:.1f} for {base}"
+        for label, rank in last.items()
+        if (base := label.removesuffix("+plgc")) != label and base in last
+    ]
+    if not changes:
+        return "How many dimensions of the item table are used:"
+    return f"In the last round PLGC changes the effective rank of the item table {', '.join(changes)}."
 
 
 def figure(found: dict[str, list[Line]]) -> str:
     """A figure of effective rank and mixing weight by round, and of the last spectrum, as SVG text."""
-    panels, (rank, spectrum, mix) = pyplot.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
+    panels, (rank, spectrum, mix) = pyplot.subplots(1, 3, figsize=(11, 4.6), layout="constrained")
     methods = list(dict.fromkeys(label.split("+")[0] for label in found))
     variants = list(dict.fromkeys(label.partition("+")[2] for label in found))
     for label, rounds in found.items():
         method, _, variant = label.partition("+")
         look = {
-            "color": f"C{methods.index(method)}",
+            "color": LIGHT.colour(methods.index(method)),
             "linestyle": ("-", "--", ":", "-.")[variants.index(variant) % 4],
             "label": label,
         }

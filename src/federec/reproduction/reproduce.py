@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -47,19 +46,20 @@ def reproduce(
 ) -> Reproduced:
     """Run a published table under both protocols and write its results page: `pfedrec-table2`, `pfedrec-table3`,
     `pfedrec-table4`, `fedrap`, `plgc`, `fedrecgel`; `tuned`, every method with one budget of tuning; `summary`, what is
-    left of the papers' claims after tuning; or `all` of these.
+    left of the papers' claims after tuning; `figures`, those of the papers; or `all` of these.
 
     `data` and `only` choose data sets and rows, by default all. With `tuned`, methods are also run with settings that
     are searched on validation, `trials` of them for every method. There are at most `seeds` runs of a cell: fewer with
     the papers' settings, of which no verdict is made. What is finished is kept line by line in `out/records`; the same
-    call continues where it was stopped. `jobs` runs so many at a time, each in a process of its own. Needs the extra
-    `results`.
+    call continues where it was stopped. `jobs` runs so many at a time, each in a process of its own. Figures go to the
+    folder `figures` beside `out`; with `page_only` they are drawn from the CSVs there. Needs the extra `results`.
 
     >>> found = fr.reproduce("fedrap", data="tastes", only="popularity", seeds=1, say=lambda line: None)
     >>> [page.name for page in found.pages]
     ['fedrap.md']
     """
     needs("matplotlib", "results")
+    from federec.reproduction.drawings.make import make_all
     from federec.reproduction.pages import write_page
     from federec.reproduction.summary import write_summary
 
@@ -67,7 +67,7 @@ def reproduce(
     data = _texts(data, "data", "name data sets, such as ['ml-100k']")
     only = _texts(only, "only", "give words of the rows' names, such as ['fedmf']")
     book, failed = Book(out / "records"), list[str]()
-    chosen = [] if table == "summary" else [*GRIDS.values()] if table == "all" else [grid(table)]
+    chosen = [] if table in ("summary", "figures") else [*GRIDS.values()] if table == "all" else [grid(table)]
     cells = {one.name: cells_of(one, data, seeds, rounds, only) for one in chosen}
     if chosen and not any(cells.values()):
         rows = ", ".join(dict.fromkeys(row.label for one in chosen for row in one.rows))
@@ -81,14 +81,17 @@ def reproduce(
             say(f"{sum(len(job.seeds) for job in todo)} runs and {sum(job.trials > 0 for job in todo)} searches to do")
             failed = [f"{job.words}: {words}" for job, words in run_jobs(todo, book, jobs, say)]
             book.tidy()
-    words = [word for name in data for word in ("--data", name)] + ["--tuned"] * tuned
+    options = [word for name in data for word in ("--data", name)] + [word for row in only for word in ("--only", row)]
+    options += [] if rounds is None else ["--rounds", str(rounds)]
     pages = [
-        write_page(one, cells[one.name], book, out, shlex.join(["federec", "reproduce", one.name, *words]))
+        write_page(one, cells[one.name], book, out, options)
         for one in chosen
         if table != "all" or any(book.run(cell) for cell in cells[one.name])
     ]
     if table in ("all", "summary"):
         pages.append(write_summary(book, out, data))
+    if table in ("all", "figures") and not only:
+        pages += make_all(out.parent / "figures", data, rounds, page_only, say)
     return Reproduced(pages, failed)
 
 

@@ -12,12 +12,14 @@ from typing import Any
 from federec.reproduction.cells import Row
 from federec.reproduction.claims import Asked, Claim, listed
 from federec.reproduction.found import DECIDING, Finished, Found, best
-from federec.reproduction.grids import Grid
+from federec.reproduction.grids import Grid, kinds_of
 
 Published = Mapping[tuple[str, str, str], float]
 """(row label, data, metric) -> percent, as printed in the paper."""
-COLUMNS = (("tuned", "full"), ("tuned", "fresh full"), ("clean", "full"), ("tuned", "sampled"), ("paper", "sampled"))
-"""Kind and ranking of the columns; what decides comes first."""
+COLUMNS = (("tuned", "full"), ("clean", "full"), ("paper", "sampled"))
+"""Kind and ranking of the columns of a published table; what decides comes first. The CSV has all others."""
+TUNED_COLUMNS = (("tuned", "full"), ("tuned", "fresh full"), ("tuned", "sampled"))
+"""Those of a page that has only tuned rows."""
 METRICS = ("ndcg@10", "hr@10")
 NEAR = 2.0
 """Points of HR@10 within which a published figure counts as reached."""
@@ -36,28 +38,43 @@ def _spread(values: Sequence[float]) -> str:
     return f"{fmean(values):.2f}" + (f"\u00a0±\u00a0{stdev(values):.2f}" if len(values) > 1 else "")
 
 
-def figures(rows: Sequence[Row], data: str, found: Found, known: Published) -> str:
-    """One line per row: a column for each kind and ranking that any row has, the published figures, the bytes sent."""
-    present = [row.label for row in rows if any((row.label, data, kind) in found for kind in DECIDING)]
-    shown: dict[str, list[str]] = {}
-    for kind, ranking in COLUMNS:
-        groups = [found.get((label, data, kind), Finished()) for label in present]
-        name = f"{kind} {ranking}" if ranking != "fresh full" else f"{kind} full, fresh"
-        shown[name] = [_SLASH.join(filter(None, (_spread(g.values(ranking, m)) for m in METRICS))) for g in groups]
-    printed = [[known[key] for metric in METRICS if (key := (label, data, metric)) in known] for label in present]
-    shown["published"] = [_SLASH.join(f"{value:.2f}" for value in values) for values in printed]
+def figures(
+    grid: Grid, data: str, found: Found, known: Published, verdicts: Mapping[str, Mapping[str, str]] | None = None
+) -> str:
+    """One line per row: a column for each kind and ranking that any row has, the published figures, the bytes sent.
+    `verdicts` are further columns, which come first: head -> row label -> text. Rows with verdicts are in the order of
+    what decides, the best first."""
+    rows = [row.label for row in grid.rows if any((row.label, data, kind) in found for kind in DECIDING)]
+    if verdicts:
+        rows.sort(key=lambda label: -fmean(found.get((label, data, "tuned"), Finished()).values() or [0.0]))
+    shown = {head: [texts.get(label, "") for label in rows] for head, texts in (verdicts or {}).items()}
+    only_tuned = grid.kinds == ("tuned",)
+    for kind, ranking in TUNED_COLUMNS if only_tuned else COLUMNS:
+        groups = [found.get((label, data, kind), Finished()) for label in rows]
+        name = ranking if ranking != "fresh full" else "full, fresh"
+        cells = [_SLASH.join(filter(None, (_spread(g.values(ranking, m)) for m in METRICS))) for g in groups]
+        shown[name if only_tuned else f"{kind} {name}"] = cells
+    printed = [[known[key] for metric in METRICS if (key := (label, data, metric)) in known] for label in rows]
+    if any(shown.get("paper sampled", ())):  # nothing else can be compared with them
+        shown["published"] = [_SLASH.join(f"{value:.2f}" for value in values) for values in printed]
     shown = {name: cells for name, cells in shown.items() if any(cells)}
-    shown["kB up"] = [_sent(label, data, found) for label in present]
-    lines = [[label, *cells] for label, *cells in zip(present, *shown.values(), strict=True)]
-    note = "Each cell is NDCG@10 / HR@10. `kB up` is what a device sends in a round."
-    return markdown(["method", *shown], lines) + f"\n{note} {_seeds(present, data, found)}\n"
+    shown["sent"] = [_sent(label, data, found) for label in rows]
+    lines = [[label, *cells] for label, *cells in zip(rows, *shown.values(), strict=True)]
+    note = "Each figure is NDCG@10 / HR@10. `sent` is what a device sends in a round; centralised methods send nothing."
+    return markdown(["method", *shown], lines) + f"\n{note} {_seeds(rows, data, found)}\n"
 
 
 def _sent(label: str, data: str, found: Found) -> str:
     group = next(group for kind in DECIDING if (group := found.get((label, data, kind))))
     sizes = [result["communication"]["up_bytes_per_device_round"] for result in group.results]
-    sent = [size / 1e3 for size in sizes if size is not None]
-    return f"{fmean(sent):.1f}" if sent else "not federated"
+    known = [size for size in sizes if size is not None]
+    if not known:
+        return ""
+    size, unit = fmean(known), "B"
+    for larger in ("kB", "MB", "GB"):
+        if size >= 1000:
+            size, unit = size / 1000, larger
+    return f"{size:.3g}\u00a0{unit}"
 
 
 def _seeds(labels: Sequence[str], data: str, found: Found) -> str:
@@ -75,21 +92,25 @@ def _seeds(labels: Sequence[str], data: str, found: Found) -> str:
     return " ".join(sentences)
 
 
-def opening(grid: Grid, data: str, found: Found, claims: Mapping[Asked, Claim]) -> str:
-    """The verdict of the page on this data set, in a sentence or two."""
-    sentences = []
-    deciding = [k for k in ("tuned", "clean") if any((row.label, data, k) in found for row in grid.rows)]
-    for kind in deciding[:1]:
+def leading(grid: Grid, data: str, found: Found) -> str:
+    """The best methods on this data set, in a sentence; empty where no row was run under `clean`."""
+    for kind, settings in (("tuned", "tuned settings"), ("clean", "the papers' settings")):
         named = []
         for federated, name in ((True, "federated"), (False, "centralised")):
             labels = [row.label for row in grid.rows if row.federated is federated]
             if first := best(labels, data, kind, found):
                 named.append(f"the best {name} method is **{first[0]}** with {first[1]:.2f}")
-        settings = "tuned settings" if kind == "tuned" else "the papers' settings"
-        sentences.append(f"By NDCG@10 against all items, with {settings}, {listed(named)}.")
-    here = {(first, second): claims[first, second, name] for first, second, name in claims if name == data}
-    if not here and grid.claims:
-        sentences.append("No claim of this page can be judged here yet.")
+        if named:
+            return f"By NDCG@10 against all items, with {settings}, {listed(named)}.\n"
+    return "Only `paper` was run here, which compares with the published figures and decides nothing.\n"
+
+
+def judged(grid: Grid, data: str, claims: Mapping[Asked, Claim]) -> str:
+    """What the claims say on this data set, in a sentence or two, and then as a table."""
+    here = {(first, second): claim for (first, second, name), claim in claims.items() if name == data}
+    if not here:
+        return "No claim of this page can be judged here yet.\n" if grid.claims else ""
+    sentences = []
     for word, said in (("better", "is better than"), ("worse", "is worse than")):
         pairs = [f"{a} {said} {b} ({c.points} points)" for (a, b), c in here.items() if c.verdict == word]
         if pairs:
@@ -101,19 +122,18 @@ def opening(grid: Grid, data: str, found: Found, claims: Mapping[Asked, Claim]) 
         pairs = [f"between {a} and {b}" for (a, b), claim in here.items() if claim.verdict == word]
         if pairs:
             sentences.append(f"{said} {listed(pairs)}.")
-    return " ".join(sentences) + "\n"
+    lines = [
+        [f"{a} against {b}", c.verdict, interval(c), significance(c), f"{c.sampled[0]:+.2f}", c.kind]
+        for (a, b), c in here.items()
+    ]
+    heads = ["claim", "verdict", "full NDCG@10", "p", "sampled HR@10", "settings"]
+    return " ".join(sentences) + "\n\n" + markdown(heads, lines)
 
 
-def claimed(data: str, claims: Mapping[Asked, Claim]) -> str:
-    """The claims on this data set: verdict, significance, and differences with their intervals."""
-    lines = []
-    for (first, second, name), claim in claims.items():
-        if name == data:
-            mean, low, high = (100 * value for value in claim.difference)
-            shown = [f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]", *(f"{points:+.2f}" for points in claim.sampled)]
-            lines.append([f"{first} against {second}", claim.verdict, significance(claim), *shown, claim.kind])
-    heads = ["claim", "verdict", "p, corrected", "full NDCG@10", "sampled HR@10", "sampled NDCG@10", "settings"]
-    return markdown(heads, lines) if lines else ""
+def interval(claim: Claim) -> str:
+    """The difference in points, with its 95 % interval."""
+    mean, low, high = (100 * value for value in claim.difference)
+    return f"{mean:+.2f} [{low:+.2f},\u00a0{high:+.2f}]"
 
 
 def significance(claim: Claim) -> str:
@@ -129,7 +149,9 @@ def settings(rows: Sequence[Row], data: str, found: Found) -> str:
     for row in rows:
         groups = {kind: group for kind in DECIDING if (group := found.get((row.label, data, kind)))}
         search = groups["tuned"].search if "tuned" in groups else None
-        made = [f"{kind} {', '.join(group.commits)}" for kind, group in groups.items() if group.commits]
+        made = [
+            f"{kind} {', '.join(group.commits)}{_devices(group)}" for kind, group in groups.items() if group.commits
+        ]
         words = ([_searched(search)] if search else []) + ([f"Commits: {'; '.join(made)}."] if made else [])
         if words:
             items.append(f"<li><b>{escape(row.label)}</b>: {escape(' '.join(words))}</li>")
@@ -137,6 +159,20 @@ def settings(rows: Sequence[Row], data: str, found: Found) -> str:
         return ""
     head = f"<summary>Tuned settings, search spaces and commits on {escape(data)}</summary>"
     return "\n".join(["<details>", head, "<ul>", *items, "</ul>", "</details>"]) + "\n"
+
+
+def _devices(group: Finished) -> str:
+    """What the runs were made on, where that is known."""
+    devices = sorted({result["device"] for result in group.results if "device" in result})
+    return f" on {listed(devices)}" if devices else ""
+
+
+def folded(summary: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table that opens on demand."""
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    return f"<details>\n<summary>{escape(summary)}</summary>\n{table}\n</details>\n"
 
 
 def _searched(search: Mapping[str, Any]) -> str:
@@ -178,12 +214,22 @@ def missed(grid: Grid, data: str, found: Found, known: Published) -> str:
     return head + "\n".join(lines) + "\n" if lines else ""
 
 
-def missing(rows: Sequence[Row], data: str, found: Found) -> str:
-    """The rows that have not been run on this data set, or not with tuned settings."""
-    absent = [row.label for row in rows if not any((row.label, data, kind) in found for kind in DECIDING)]
-    untuned = [row.label for row in rows if row.label not in absent and (row.label, data, "tuned") not in found]
+def missing(grid: Grid, data: str, found: Found) -> str:
+    """The rows that are planned for this data set and have not been run, or not with tuned settings."""
+    absent, untuned = [], []
+    for row in grid.rows:
+        planned = [kind for kind in kinds_of(row, data) if kind in grid.kinds]
+        known = [kind for kind in planned if (row.label, data, kind) in found]
+        if planned and not known:
+            absent.append(row.label)
+        elif "tuned" in planned and "tuned" not in known:
+            untuned.append(row.label)
     sentences = [f"Not run yet on {data}: {', '.join(absent)}."] if absent else []
-    sentences += [f"Not tuned on {data}: {', '.join(untuned)}."] if untuned else []
+    sentences += [f"Not tuned yet on {data}: {', '.join(untuned)}."] if untuned else []
+    if "paper" in grid.kinds and not any(key[1:] == (data, "paper") for key in found):
+        sentences.append(
+            "Nothing was run under `paper` here yet, so there is nothing to compare with published figures."
+        )
     return " ".join(sentences) + "\n" if sentences else ""
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from federec.reproduction.drawings import convergence, dimensions, radii, rankings, sparsity, views
+from federec.reproduction.drawings import convergence, dimensions, privacy, radii, rankings, sparsity, views
 from federec.reproduction.drawings.base import column, groups
 from federec.reproduction.drawings.training import trained
 
@@ -35,15 +35,21 @@ def test_views_are_those_of_the_result(request_):
     assert [row["protocol"] for row in rows] == ["paper"] * 3 + ["clean"] * 3
 
 
-def test_the_caption_of_views_names_the_best_of_each_protocol():
+def test_the_caption_of_views_names_the_best_of_each_protocol_and_set():
     rows = [
-        {"protocol": protocol, "view": view, "hr@10": value, "ndcg@10": 0.0}
-        for protocol, values in (("paper", (0.7, 0.6, 0.5)), ("clean", (0.5, 0.6, 0.4)))
+        {"data": name, "protocol": protocol, "view": view, "hr@10": value, "ndcg@10": 0.0}
+        for protocol, name, values in (
+            ("paper", "one", (0.7, 0.6, 0.5)),
+            ("paper", "two", (0.3, 0.2, 0.1)),
+            ("clean", "one", (0.5, 0.6, 0.4)),
+            ("clean", "two", (0.4, 0.3, 0.2)),
+        )
         for view, value in zip(views.VIEWS, values, strict=True)
     ]
     said = views.caption(rows)
-    assert "Under `paper` a device ranks best with its own rows" in said
-    assert "Under `clean` a device ranks best with the server's rows" in said
+    assert "Under `paper` a device has the best HR@10 with its own rows on one (own 70.0 %, global" in said
+    assert "two (own 30.0 %" in said and "with the server's rows on one (own 50.0 %, global 60.0 %" in said
+    assert "; with its own rows on two (own 40.0 %" in said
 
 
 @pytest.mark.thorough
@@ -87,3 +93,28 @@ def test_the_caption_of_rankings_names_the_pairs_that_change_places():
     rows = [{"method": name, "sampled hr@10": x, "full hr@10": y} for name, (x, y) in values.items()]
     assert "1 of 3 pairs of methods change places: a before b only against 99." in rankings.caption(rows)
     assert "0 of 1 pairs of methods change places." in rankings.caption(rows[1:])
+
+
+@pytest.mark.thorough
+def test_epsilon_is_that_of_a_devices_budget_over_all_rounds(request_):
+    rows = privacy.data(request_)
+    assert [row["run"] for row in rows] == ["noise"] * len(privacy.NOISE) + [privacy.CLIPPED, "popularity"]
+    for row, noise in zip(rows, privacy.NOISE, strict=False):
+        spent = row["rounds"] * 2 / noise**2  # zero-concentrated; the threat model has the formula
+        assert row["epsilon"] == pytest.approx(spent + 2 * (spent * 6 * 2.302585) ** 0.5, rel=1e-5)
+
+
+def test_the_caption_of_privacy_says_from_where_on_it_is_worth_it():
+    def row(run, epsilon, value):
+        return {"run": run, "noise": 0, "epsilon": epsilon, "rounds": 30, "full ndcg@10": value, "sampled hr@10": value}
+
+    rows = [
+        row("noise", 9e6, 0.05),
+        row("noise", 90.0, 0.01),
+        row(privacy.CLIPPED, 0, 0.06),
+        row("popularity", 0, 0.04),
+    ]
+    said = privacy.caption(rows)
+    assert "6.0 % without noise, 5.0 % at epsilon 9,000,000 and 1.0 % at epsilon 90;" in said
+    assert "fedmf is ahead of popularity (4.0 %) from epsilon 9,000,000 on" in said
+    assert "behind popularity (4.0 %) at every epsilon shown" in privacy.caption(rows[1:])

@@ -36,3 +36,5 @@ def test_presets_of_the_data_are_used_under_their_protocol(request_):
     assert configured(known, "fedrap", item_lr=5.0).settings["item_lr"] == 5
     assert configured(known, "fedrap", preset=False).settings["item_lr"] == 1000
     assert configured(known, "fedrap", protocol="paper").settings["item_lr"] == 1000
+    shared = configured(replace(request_, data="filmtrust"), "fedmf")
+    assert shared.participation == 0.1 and "participation" not in shared.settings and shared.rounds == request_.rounds

@@ -20,6 +20,7 @@ class Request:
     """What a figure is measured on."""
 
     data: str = "ml-100k"
+    """A named set or a file."""
     rounds: int = 100
     seed: int = 0
     runs: Path = Path("runs/figures")
@@ -44,6 +45,8 @@ class Drawing:
     """What to see, in one to three sentences, from the same rows."""
     rounds: int = 100
     """Rounds of its runs, where nothing else is asked for."""
+    sets: tuple[str, ...] = ("ml-100k",)
+    """The data sets that it shows, where nothing else is asked for. A figure of several has a column `data`."""
 
 
 def column(rows: Iterable[Row], name: str) -> list[float]:

@@ -48,7 +48,8 @@ def draw(rows: Rows, look: Look) -> Figure:
             chosen = [row for row in lines if row["quantity"] == quantity]
             axes.plot(column(chosen, x), column(chosen, "value"), **style)
     label(rank, "round", "effective rank of the item table")
-    rank.set_ylim(bottom=0)
+    low, high = rank.get_ylim()
+    rank.set_ylim(low - 0.5 * (high - low), high)  # not from 0: the curves would lie on each other
     label(spectrum, "dimension", "singular value over the largest")
     spectrum.set_ylim(0, 1.02)
     legend(figure, rank, len(methods))

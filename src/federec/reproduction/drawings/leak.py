@@ -30,7 +30,8 @@ def draw(rows: Rows, look: Look) -> Figure:
     for protocol, lines in found.items():
         values = [100 * value for value in column(lines, "hr@10")]
         axes.plot(column(lines, "round"), values, **looks[protocol])
-        axes.annotate(f" {protocol}", (last, values[-1]), va="center", color=looks[protocol]["color"])
+        end, colour = (last, values[-1]), looks[protocol]["color"]
+        axes.annotate(protocol, end, (8, 0), textcoords="offset points", va="center", color=colour)
     axes.plot([0, last], [100 * CHANCE] * 2, color=look.ink, linewidth=1.2, linestyle=":")
     axes.annotate("random order", (last, 100 * CHANCE + 1), ha="right", va="bottom", color=look.ink)
     axes.set_xlim(0, last * 1.1)

@@ -10,10 +10,13 @@ from typing import Any, Literal
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 WIDTH = 9.0
 """Inches. Text of 13 points is then legible where a page shows a figure at half its size."""
 
+_SPACED = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
+"""Readers' fonts may be wider than those that the layout was measured with."""
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 LINES = ("-", "--", "-.", ":")
 
@@ -67,7 +70,7 @@ def panels(count: int, height: float, columns: int | None = None, **options: Any
     """An empty figure with panels side by side, `columns` in a row; labels never overlap."""
     columns = columns or count
     lines = -(-count // columns)
-    figure = Figure(figsize=(WIDTH, height * lines), layout="constrained")
+    figure = Figure(figsize=(WIDTH, height * lines), layout=_SPACED)
     grid = figure.subplots(lines, columns, squeeze=False, **options)
     axes = [each for line in grid for each in line]
     for unused in axes[count:]:
@@ -103,3 +106,8 @@ def rendered(figure: Figure, look: Look, kind: Literal["svg", "png"]) -> bytes:
     with matplotlib.rc_context(look.parameters):
         figure.savefig(content, format=kind, dpi=110 if kind == "png" else 85, metadata=metadata)
     return content.getvalue()
+
+
+def image(words: str, stem: str) -> str:
+    """A figure in Markdown, light or dark as the page is; `words` say what it shows."""
+    return f"![{words}]({stem}.svg#gh-light-mode-only)\n![{words}, dark]({stem}-dark.svg#gh-dark-mode-only)\n"

@@ -43,7 +43,7 @@ def bytes_data(request: Request) -> Rows:
 def _points(axes: Axes, rows: Rows, look: Look, x: str, y: str, scales: tuple[float, float]) -> None:
     for place, row in enumerate(rows):
         style: dict[str, Any] = {"color": look.colour(place), "marker": MARKS[place], "label": row["method"]}
-        axes.scatter([scales[0] * float(row[x])], [scales[1] * float(row[y])], 110, **style)
+        axes.scatter([scales[0] * float(row[x])], [scales[1] * float(row[y])], 110, clip_on=False, **style)
 
 
 def draw(rows: Rows, look: Look) -> Figure:

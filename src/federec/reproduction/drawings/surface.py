@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -24,7 +26,7 @@ from federec.cohort.layers import Params
 from federec.evaluation.protocols import protocol
 from federec.methods.base import DeviceMethod
 from federec.reproduction.drawings.base import Drawing, Request, Rows, column, groups
-from federec.reproduction.drawings.look import WIDTH, Look, label
+from federec.reproduction.drawings.look import WIDTH, Look
 from federec.reproduction.drawings.training import trained
 from federec.runtimes.run import Run
 
@@ -127,33 +129,71 @@ def data(request: Request) -> Rows:
 
 
 def draw(rows: Rows, look: Look) -> Figure:
-    """Above the surface of each method, below its contour map; one scale for all. Levels grow by a factor."""
-    figure = Figure(figsize=(WIDTH, 8.6), layout="constrained")
-    found = groups(rows, "method")
-    heights = column(rows, "loss")
-    low, high = min(heights), max(heights)
-    levels, norm = np.geomspace(low, high, 13), LogNorm(low, high)
-    for place, (method, points) in enumerate(found.items()):
-        size = len({row["x"] for row in points})
-        x, y, z = (np.reshape(column(points, name), (size, size)) for name in ("x", "y", "loss"))
-        above: Any = figure.add_subplot(2, len(found), place + 1, projection="3d")
-        above.plot_surface(x, y, z, cmap=look.surface, norm=norm, rasterized=True, rcount=size, ccount=size)
-        above.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1), zlim=(low, high), title=method)
-        above.set(xlabel="direction 1", ylabel="direction 2", zlabel="loss, nats")
-        above.locator_params(axis="z", nbins=4)
-        above.zaxis.labelpad = 8
-        above.set_box_aspect(None, zoom=0.82)
-        for axis in (above.xaxis, above.yaxis, above.zaxis):
-            axis.set_pane_color(look.ground)
-        below = figure.add_subplot(2, len(found), len(found) + place + 1)
-        below.contourf(x, y, z, levels, cmap=look.surface, norm=norm).set_rasterized(True)
-        lines = below.contour(x, y, z, levels, colors="#ffffff", linewidths=0.8)
-        below.clabel(lines, levels[1::2], fontsize=11, fmt="%.2f")
-        below.plot([0], [0], marker="+", markersize=14, color=look.palette[1], markeredgewidth=3)
-        below.set(xticks=(-1, -0.5, 0, 0.5, 1), yticks=(-1, -0.5, 0, 0.5, 1), aspect="equal")
-        label(below, "steps in direction 1", "steps in direction 2")
-        below.grid(False)
+    """A line of panels for each data set: surfaces, then contour maps, with one scale for both methods."""
+    sets, methods = groups(rows, "data"), list(groups(rows, "method"))
+    figure = Figure(figsize=(WIDTH, 0.4 + 2.4 * len(sets)), layout="constrained")
+    lines = figure.subfigures(len(sets), 1, squeeze=False)
+    for line, (name, points) in zip(lines[:, 0], sets.items(), strict=True):
+        line.supylabel(name, fontweight="bold", fontsize=14)
+        heights = column(points, "loss")
+        low, high = min(heights), max(heights)
+        norm = LogNorm(low, high)
+        own = groups(points, "method")
+        maps = [line.add_subplot(1, 2 * len(methods), len(methods) + place + 1) for place in range(len(methods))]
+        for place, method in enumerate(methods):
+            size = len({row["x"] for row in own[method]})
+            grid = Grid(*(np.reshape(column(own[method], key), (size, size)) for key in ("x", "y", "loss")))
+            above = line.add_subplot(1, 2 * len(methods), place + 1, projection="3d")
+            _surface(above, grid, norm, look)
+            filled = _contours(maps[place], grid, norm, look)
+            for axes in (above, maps[place]):
+                axes.set_title(method if line is lines[0, 0] else "")
+        maps[0].set_ylabel("direction 2")
+        maps[1].set_yticklabels(())
+        bar = line.colorbar(filled, ax=maps, ticks=np.geomspace(low, high, 4), format="%.2f", aspect=12, shrink=0.85)
+        bar.ax.minorticks_off()
+        bar.set_label("loss, nats")
     return figure
+
+
+class Grid(NamedTuple):
+    """Steps along both directions and the loss there, each [points, points]."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    loss: NDArray[np.float64]
+
+
+def ends(norm: LogNorm) -> tuple[float, float]:
+    """The smallest and the largest loss of a scale."""
+    assert norm.vmin is not None and norm.vmax is not None
+    return norm.vmin, norm.vmax
+
+
+def _surface(axes: Any, grid: Grid, norm: LogNorm, look: Look) -> None:
+    """The loss as height. The maps beside it have the scale of the directions."""
+    size = len(grid.x)
+    axes.plot_surface(*grid, cmap=look.surface, norm=norm, rasterized=True, rcount=size, ccount=size)
+    axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1), xticklabels=(), yticklabels=(), zlim=ends(norm))
+    axes.set_xlabel("direction 1", labelpad=-13, fontsize=11)
+    axes.set_ylabel("direction 2", labelpad=-13, fontsize=11)
+    axes.locator_params(axis="z", nbins=3)
+    axes.tick_params(axis="z", pad=0)
+    axes.set_box_aspect(None, zoom=1.12)
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.set_pane_color(look.ground)
+
+
+def _contours(axes: Axes, grid: Grid, norm: LogNorm, look: Look) -> Any:
+    """Lines of equal loss; a cross marks the model. Levels grow by a factor."""
+    levels = np.geomspace(*ends(norm), 13)
+    filled = axes.contourf(*grid, levels, cmap=look.surface, norm=norm)
+    filled.set_rasterized(True)
+    axes.contour(*grid, levels, colors="#ffffff", linewidths=0.8)
+    axes.plot([0], [0], marker="+", markersize=12, color=look.palette[1], markeredgewidth=3)
+    axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1), aspect="equal", xlabel="direction 1")
+    axes.grid(False)
+    return filled
 
 
 def rise(points: Rows, radius: float = 0.5) -> tuple[float, float]:
@@ -165,14 +205,16 @@ def rise(points: Rows, radius: float = 0.5) -> tuple[float, float]:
 
 
 def caption(rows: Rows) -> str:
-    rises = {method: rise(points) for method, points in groups(rows, "method").items()}
-    (flat, (start, least)), *_, (steep, (other, most)) = sorted(rises.items(), key=lambda pair: pair[1][1])
-    compared = "higher" if start > other else "lower"
+    first, second = groups(rows, "method")
+    told = []
+    for name, points in groups(rows, "data").items():
+        (start, low), (other, high) = (rise(own) for own in groups(points, "method").values())
+        told.append(f"{low:.3f} against {high:.3f} on {name} (at the model itself {start:.3f} against {other:.3f})")
     return (
-        f"Around its trained model (the cross) {flat} is flatter than {steep}: within half a step the loss rises by "
-        f"{least:.3f} on average, against {most:.3f}. Its loss at the model itself is {compared}, {start:.3f} against "
-        f"{other:.3f}. One step moves every item row, user vector and unit by its own length in a random direction. "
-        "The two are different networks, so this does not show that flatness comes from sharpness-aware steps."
+        f"The loss of {first} and {second} around the trained model, which the cross marks. Within half a step it "
+        f"rises on average by {', '.join(told)}: the smaller the rise, the flatter. One step moves every item row, "
+        "user vector and unit by its own length in a random direction. The two are different networks, so this does not "
+        "show that flatness comes from sharpness-aware steps."
     )
 
 
@@ -183,4 +225,5 @@ LOSS_SURFACE = Drawing(
     data,
     draw,
     caption,
+    sets=("ml-100k", "filmtrust", "lastfm-2k", "amazon-video"),
 )

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from federec.methods.presets import presets
+from federec.methods.presets import RUN_SETTINGS, presets
 from federec.reproduction.drawings.base import Request
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
@@ -21,28 +21,30 @@ def configured(
     *,
     protocol: str = "clean",
     preset: bool = True,
+    channel: tuple[dict[str, Any], ...] | None = None,
     **settings: Any,
 ) -> RunConfig:
     """The configuration of a run. `preset`: with the method's preset for this data and protocol, where there is one;
     the given settings go over it."""
     name = f"{request.data}-clean" if protocol == "clean" else request.data
     known = presets(method, plugins).get(name, {}) if preset else {}
+    of_run = {key: value for key, value in known.items() if key in RUN_SETTINGS}
+    of_method = {key: value for key, value in known.items() if key not in RUN_SETTINGS}
     return RunConfig.checked(
         method=method,
         plugins=plugins,
-        settings={**known, **settings},
+        settings={**of_method, **settings},
+        channel=channel,
         data=request.data,
         protocol=protocol,
-        rounds=request.rounds,
         seed=request.seed,
+        **of_run | {"rounds": request.rounds},
     )
 
 
-def trained(
-    request: Request, method: str, plugins: tuple[str, ...] = (), *, protocol: str = "clean", **settings: Any
-) -> Run:
-    """The finished run of a configuration, which is trained, continued or loaded."""
-    config = configured(request, method, plugins, protocol=protocol, **settings)
+def trained(request: Request, method: str, plugins: tuple[str, ...] = (), **given: Any) -> Run:
+    """The finished run of a configuration (`configured`), which is trained, continued or loaded."""
+    config = configured(request, method, plugins, **given)
     digest = hashlib.sha256(json.dumps(config.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
     name = "+".join((method, *plugins))
     folder = RunFolder(request.runs / f"{name}-{digest[:12]}")

@@ -22,20 +22,19 @@ def data(request: Request) -> Rows:
 
 
 def draw(rows: Rows, look: Look) -> Figure:
-    """A panel for each metric, a group of bars for each protocol, with the value on each bar."""
-    figure, axes = panels(len(METRICS), 4.6)
-    protocols = list(groups(rows, "protocol"))
+    """A panel for each metric and protocol; in it a group of bars for each data set."""
+    figure, axes = panels(4, 3.6, 2, sharey="row")
+    names = list(groups(rows, "data"))
     width = 0.8 / len(VIEWS)
-    for each, (metric, words) in zip(axes, METRICS.items(), strict=True):
+    cases = [(metric, protocol) for metric in METRICS for protocol in groups(rows, "protocol")]
+    for each, (metric, protocol) in zip(axes, cases, strict=True):
         for place, view in enumerate(VIEWS):
-            values = [100 * float(row[metric]) for row in rows if row["view"] == view]
+            values = [100 * float(r[metric]) for r in rows if (r["view"], r["protocol"]) == (view, protocol)]
             x = [group + (place - 1) * width for group in range(len(values))]
-            bars = each.bar(x, values, 0.9 * width, color=look.colour(place), label=view)
-            each.bar_label(bars, fmt="%.1f", padding=2, fontsize=11)
-        each.set_xticks(range(len(protocols)), protocols)
+            each.bar(x, values, 0.9 * width, color=look.colour(place), label=VIEWS[view])
+        each.set_xticks(range(len(names)), [name.replace("-", "-\n", 1) for name in names], fontsize=12)
         each.grid(False, axis="x")
-        label(each, "protocol", f"{words} against 99 items, percent")
-        each.set_ylim(top=each.get_ylim()[1] * 1.05)
+        label(each, "data set", f"{METRICS[metric]}, percent" if each in axes[::2] else "", f"under {protocol}")
     legend(figure, axes[0], len(VIEWS))
     return figure
 
@@ -43,13 +42,17 @@ def draw(rows: Rows, look: Look) -> Figure:
 def caption(rows: Rows) -> str:
     sentences = []
     for protocol, lines in groups(rows, "protocol").items():
-        values = {str(row["view"]): float(row["hr@10"]) for row in lines}
-        best = max(values, key=lambda view: values[view])
-        figures = ", ".join(f"{view} {percent(value)}" for view, value in values.items())
-        sentences.append(f"Under `{protocol}` a device ranks best with {VIEWS[best]} (HR@10: {figures}).")
+        best: dict[str, list[str]] = {}
+        for name, own in groups(lines, "data").items():
+            values = {str(row["view"]): float(row["hr@10"]) for row in own}
+            first = max(values, key=lambda view: values[view])
+            told = f"{name} ({', '.join(f'{view} {percent(value)}' for view, value in values.items())})"
+            best.setdefault(VIEWS[first], []).append(told)
+        found = "; ".join(f"with {view} on {', '.join(names)}" for view, names in best.items())
+        sentences.append(f"Under `{protocol}` a device has the best HR@10 {found}.")
     return (
         "PFedRec devices rank with the rows they tuned in the round (own), the server's (global), or those of another "
-        f"device (random). {' '.join(sentences)}"
+        f"device (random), against 99 items. {' '.join(sentences)}"
     )
 
 
@@ -60,4 +63,5 @@ ITEM_VIEWS = Drawing(
     data,
     draw,
     caption,
+    sets=("ml-100k", "ml-1m", "lastfm-2k", "amazon-video"),
 )
