@@ -1,3 +1,7 @@
+import math
+import re
+from itertools import combinations
+
 import pytest
 from tests.reporting.reader import Reader
 
@@ -57,3 +61,13 @@ def test_points_stay_inside_the_figure(factor):
     for circle in Reader(scatter("Costs", points, "MB")).attributes("circle"):
         assert 0 < float(circle["cx"]) < WIDTH and 0 < float(circle["cy"]) < HEIGHT
     assert Reader(scatter("None", [Point(0, "a", 0.0, 0.0), Point(1, "b", 0.0, 0.1)], "MB")).attributes("circle")
+
+
+def test_numbers_of_near_points_do_not_cover_each_other():
+    text = scatter("Costs", [Point(0, "a", 10.0, 0.5), Point(1, "b", 10.0, 0.49), Point(2, "c", 50.0, 0.1)], "MB")
+    found = re.findall(r"<circle cx='([\d.]+)' cy='([\d.]+)'.*?<text x='([\d.]+)' y='([\d.]+)'", text)
+    dots = [(float(x), float(y)) for x, y, _, _ in found]
+    numbers = [(float(x), float(y)) for _, _, x, y in found]
+    assert len(numbers) == 3 and all(math.dist(a, b) > 11 for a, b in combinations(numbers, 2))
+    assert numbers[0] == (dots[0][0], dots[0][1] - 8)
+    assert all(math.dist((x, y + 4), number) > 10 for x, y in dots for number in numbers)

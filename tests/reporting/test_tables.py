@@ -25,6 +25,8 @@ def result(method="pfedrec", protocol="clean", seed=0, value=0.5, data="tastes",
         "views": {},
         "seconds": {"total": 1.0, "per_round": 0.25},
         "communication": {"up_bytes_per_device_round": config.pop("up", 1500.0)},
+        "machine": {"cpu": config.pop("cpu", "a chip"), "threads": 1, "cores": 2},
+        "engine": {"used": config.pop("engine", "torch"), "reason": "why"},
         "config": {"settings": settings, "participation": 1.0, "device": "cpu"} | config,
     }
     return copy.deepcopy(made)
@@ -43,6 +45,7 @@ def rows(capsys):
     def show(*results):
         compare_table(list(results))
         lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith("seconds are not compared")]
         rule = next(i for i, line in enumerate(lines) if "──" in line)
         return lines[:rule], [line.split() for line in lines[rule + 1 :]]
 
@@ -55,6 +58,15 @@ def test_seeds_are_averaged(rows):
         ["tastes", "pfedrec", "3", "0.3000", "0.6000", "0.3000", "0.6000", "0.25", "1.5"],
         ["±.0500", "±.1000", "±.0500", "±.1000"],
     ]
+
+
+@pytest.mark.parametrize("other", [{"engine": "fused"}, {"cpu": "another chip"}, {"device": "cuda"}])
+def test_seconds_are_compared_only_where_machine_and_engine_are_one(rows, capsys, other):
+    header, body = rows(result("fedmf"), result(**other))
+    assert header[-1].split()[-1] == "up" and header[-1].split()[-2] == "hr@10"
+    assert all("0.25" not in row for row in body)
+    compare_table([result("fedmf"), result(**other)])
+    assert "seconds are not compared: the runs were made " in capsys.readouterr().out
 
 
 def test_a_seed_that_comes_twice_counts_once(rows):

@@ -65,7 +65,7 @@ def test_a_difference_over_fewer_seeds_than_the_means_says_so(runs):
     assert baseline["common_seeds"] is None
     assert other["difference"] == pytest.approx(runs[3].test["full"]["ndcg@10"] - runs[1].test["full"]["ndcg@10"])
     assert "] (common seeds: 1)" in repr(comparison)
-    assert fr.compare(runs).records()[1]["common_seeds"] == 2 and "common" not in repr(fr.compare(runs))
+    assert fr.compare(runs).records()[1]["common_seeds"] == 2 and "(common seeds" not in repr(fr.compare(runs))
 
 
 def test_folders_runs_and_labels_give_the_same(runs, tmp_path):
@@ -97,16 +97,29 @@ def test_runs_without_a_common_seed_or_the_same_users_are_not_paired(runs):
     assert verdict(runs[0], runs[3]) == "not paired: no seed in common"
     old, new = ranked(runs[0], [0, 5]), ranked(runs[2], [0, 5], [1, 3])
     assert verdict(ranked(runs[0], [0, 5], [1, 2]), new) == "not paired: other users were evaluated"
-    assert verdict(old, new) == "no clear difference"  # a run of an older version does not say whom it evaluated
+    assert (
+        verdict(old, new) == "no claim: seeds were not varied"
+    )  # a run of an older version does not say whom it evaluated
     assert verdict(ranked(runs[0], [0, 5, 6]), new) == "not paired: other users were evaluated"
     assert verdict(old, replace(runs[2], ranks={})) == "not paired: only sums over users are known"
 
 
-def test_a_clear_difference_is_called_so(runs):
-    good, bad = ranked(runs[0], [0] * 100), ranked(runs[2], [0] * 20 + [50] * 80)
-    worse = fr.compare([good, bad], metric="full.hr@10").records()[1]
-    assert worse["verdict"] == "worse" and worse["difference"] == pytest.approx(-0.8)
-    assert -0.9 < worse["low"] < -0.8 < worse["high"] < -0.7
+@pytest.mark.parametrize(
+    ("seeds", "verdict"),
+    [(1, "no claim: seeds were not varied"), (2, "no claim: only 2 common seeds"), (3, "worse")],
+)
+def test_a_clear_difference_is_called_so_over_three_seeds(runs, seeds, verdict):
+    good = [seeded(ranked(runs[0], [0] * 100), seed) for seed in range(seeds)]
+    bad = [seeded(ranked(runs[2], [0] * 20 + [50] * 80), seed) for seed in range(seeds)]
+    comparison = fr.compare([*good, *bad], metric="full.hr@10")
+    found = comparison.records()[1]
+    assert found["verdict"] == verdict and found["difference"] == pytest.approx(-0.8)
+    assert -0.9 < found["low"] < -0.8 < found["high"] < -0.7
+    assert verdict in repr(comparison) and "fewer than 3 common seeds" in repr(comparison)
+
+
+def seeded(run, seed):
+    return replace(run, result=run.result | {"seed": seed})
 
 
 def test_several_held_out_items_count_as_one_user(runs):
@@ -125,7 +138,7 @@ def test_every_form_has_the_same_rows(runs):
     assert sum(line.endswith(r"\\") for line in lines) == 3 and r"full ndcg@10" in lines[2]
     assert all("_" not in line.replace(r"\_", "") for line in lines)
     for text in (repr(comparison), comparison._repr_html_()):
-        assert "no clear difference" in text or "better" in text or "worse" in text
+        assert "no claim: only 2 common seeds" in text
         assert f"{records[0]['full.ndcg@10']:.4f} ± " in text
     assert comparison._repr_html_().count("<tr>") == 3
 

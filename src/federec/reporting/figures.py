@@ -117,16 +117,29 @@ def scatter(title: str, points: Sequence[Point], x_axis: str) -> str:
     front = " ".join(f"{x(power(point.x)):.1f},{y(point.y):.1f}" for point in pareto(points))
     parts.append(f"<polyline points='{front}' fill='none' stroke='currentColor' stroke-opacity='.4'/>")
     names, cells = {}, []
-    for point in points:
+    places = _label_places([(x(power(point.x)), y(point.y)) for point in points])
+    for point, place in zip(points, places, strict=True):
         words = f"{point.name}: {_number(point.x)} {x_axis}, {point.y:.4f}"
         parts.append(
             f"<g class='s{point.number % SERIES}'>{_dot(x(power(point.x)), y(point.y), point.number, words)}"
-            f"{_text(x(power(point.x)), y(point.y) - 8, str(point.number + 1))}</g>"
+            f"{_text(*place, str(point.number + 1))}</g>"
         )
         names[point.number] = f"{point.number + 1} {point.name}"
         cells.append((names[point.number], [_number(point.x), f"{point.y:.4f}"]))
     table = values_table(title, "", [x_axis, "test NDCG@10"], cells)
     return _figure(title, "".join(parts), names, below=table, filled=True)
+
+
+def _label_places(dots: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Where the number of each dot is written: above it, or where no other dot and no earlier number is near."""
+    taken = [(x, y + 4) for x, y in dots]  # a text stands on its y, a dot is around it
+    places: list[tuple[float, float]] = []
+    for x, y in dots:
+        around = [(x, y - 8), (x, y + 17), (x - 13, y + 4), (x + 13, y + 4)]
+        free = [spot for spot in around if all(math.dist(spot, other) > 11 for other in taken)]
+        places.append((free or around)[0])
+        taken.append(places[-1])
+    return places
 
 
 def pareto(points: Sequence[Point]) -> list[Point]:

@@ -40,7 +40,8 @@ border-radius: .4rem; padding: .3rem .6rem; font-size: .85rem; white-space: pre;
 --line: #bbb !important; --soft: #333 !important; --card: #fff !important; }
 fieldset, summary, input, #tip { display: none; } body { margin: 0; max-width: none; }
 figure, li, .scroll { break-inside: avoid; } h2, h3 { break-after: avoid; } .scroll, pre { overflow: visible; }
-pre { white-space: pre-wrap; } thead { display: table-row-group; } th, td { padding-right: .5rem; } }
+pre { white-space: pre-wrap; } .figures { grid-template-columns: 1fr 1fr; }
+thead { display: table-row-group; } th, td { padding-right: .5rem; } }
 """.replace("DARK", "--ink: #e6edf3; --paper: #0d1117; --line: #3d444d; --soft: #9198a1; --card: #161b22;")
 
 _SCRIPT = """

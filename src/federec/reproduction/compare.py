@@ -11,6 +11,7 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 from statistics import fmean, stdev
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from federec.errors import UserError, did_you_mean, needs
 from federec.evaluation.metrics import metric_of
 from federec.reporting.frames import Frame, frame
 from federec.reporting.labels import labels
-from federec.reproduction.statistics import Difference, bootstrap
+from federec.reproduction.statistics import SEEDS, Difference, bootstrap
 from federec.runs.folder import RunFolder
 from federec.runs.ranks import contributions
 from federec.runtimes.run import Run
@@ -30,7 +31,7 @@ METRICS = ("full.ndcg@10", "full.hr@10", "sampled.ndcg@10", "sampled.hr@10")
 
 NOTE = (
     "Test, mean ± standard deviation over seeds; differences with paired 95 % intervals over users and the seeds that "
-    "both rows have."
+    f"both rows have. With fewer than {SEEDS} common seeds there is no claim: chance in training is then not counted."
 )
 """What the figures of a comparison are."""
 
@@ -163,7 +164,7 @@ class Comparison:
         if other is row:
             return None, "baseline"
         found = row.against(other, self.metric)
-        return (None, found) if isinstance(found, str) else (found, found.verdict)
+        return (None, found) if isinstance(found, str) else (found, found.verdict(len(row.common(other))))
 
     def _baseline_of(self, row: Row) -> Row | None:
         """The row of the same group that this one is compared with."""
@@ -266,7 +267,7 @@ class Comparison:
         table = [heads, *rows]
         widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join([*(line.rstrip() for line in lines), *wrap(NOTE, 100)])
 
     def _repr_html_(self) -> str:
         heads, rows = self.cells()

@@ -27,8 +27,11 @@ class Difference(NamedTuple):
     low: float
     high: float
 
-    @property
-    def verdict(self) -> str:
+    def verdict(self, seeds: int) -> str:
+        """What the interval says of a difference over so many seeds. With few of them it only counts chance in users:
+        training with other seeds may turn the difference around."""
+        if seeds < SEEDS:
+            return "no claim: seeds were not varied" if seeds == 1 else f"no claim: only {seeds} common seeds"
         return "better" if self.low > 0 else "worse" if self.high < 0 else "no clear difference"
 
 
