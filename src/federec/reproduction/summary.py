@@ -52,7 +52,8 @@ def summary(rows: Sequence[Row], data: Sequence[str], found: Found) -> str:
         "\n".join(f"- {answer(question, data, claims)}" for question in QUESTIONS[:HEADLINES]) + "\n",
         "Points are percentage points of NDCG@10 against all items, on test. A difference is clear if it is "
         "significant after correction for all comparisons of this page "
-        "([how claims are judged](index.md#how-claims-are-judged)). That a difference is not clear does not show that there is none.\n",
+        "([how claims are judged](index.md#how-claims-are-judged)). That a difference is not clear "
+        "does not show that there is none.\n",
         "## Best federated method against the best centralised one without order\n",
         goal(federated, data, found, claims),
         _race(federated, data, found, claims),

@@ -213,8 +213,8 @@ def caption(rows: Rows) -> str:
     return (
         f"The loss of {first} and {second} around the trained model, which the cross marks. Within half a step it "
         f"rises on average by {', '.join(told)}: the smaller the rise, the flatter. One step moves every item row, "
-        "user vector and unit by its own length in a random direction. The two are different networks, so this does not "
-        "show that flatness comes from sharpness-aware steps."
+        "user vector and unit by its own length in a random direction. The two are different networks, so this does "
+        "not show that flatness comes from sharpness-aware steps."
     )
 
 
