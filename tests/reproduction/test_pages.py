@@ -1,15 +1,21 @@
 import csv
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from federec.reproduction.cells import Cell, Row
+from federec.methods.registry import METHODS
+from federec.reproduction.budget import TRIALS, known
+from federec.reproduction.cells import SEEDS, Cell, Row
 from federec.reproduction.grids import Grid
 from federec.reproduction.jobs import jobs_of
 from federec.reproduction.pages import page_files, published, write_page
 from federec.reproduction.records import Book
+from federec.reproduction.statistics import LEVEL
+from federec.reproduction.statistics import SEEDS as SEEDS_OF_A_CLAIM
+from federec.reproduction.tune import SPAN
 
 ROWS = (Row("fedmf", "fedmf", settings={"dim": 4}), Row("popularity", "popularity", federated=False))
 GRID = Grid("trial", "A trial", "Two rows.", ROWS, ("set",), (("fedmf", "popularity"),))
@@ -141,3 +147,17 @@ def test_a_sentence_before_the_table_says_the_verdict(finished, places, seeds, w
     text = page(found)
     assert words in text and text.index(words) < text.index("| method |")
     assert ("the best federated method is **fedmf**" in text) == bool(seeds)
+
+
+def test_the_typed_page_says_what_the_code_does():
+    page = Path(__file__).parents[2] / "docs" / "results" / "index.md"
+    text = " ".join(page.read_text().split())
+    for kind, seeds in SEEDS.items():
+        assert re.search(rf"\| `{kind}` \| [^|]*\|[^|]*\|[^|]*\| {seeds} \|", text), kind
+    assert f"by default {TRIALS}," in text and SPAN == 30 and "a thirtieth to thirty times" in text
+    known_ = [name for name in METHODS if known(name, 10)]
+    assert (
+        known_ == ["pfedrec", "fedmf", "fedrap", "fedrecgel"] and "FedMF, PFedRec, FedRAP and FedRecGEL, also" in text
+    )
+    assert SEEDS_OF_A_CLAIM == 3 and "`no claim` with fewer than three common seeds" in text
+    assert LEVEL == 0.05 and "corrected p is below 0.05" in text

@@ -118,7 +118,7 @@ def test_only_a_claim_is_bold_and_details_have_intervals(found):
     assert "<td>fednext against ease</td><td>ml-1m</td><td>worse</td>" in text
     assert "Not run yet: fedsasrec against fednext, fedsasrec against sasrec." in text
     dual = summary(ROWS, DATA, found).split("## Does dual personalisation help?")[1].split("##")[0]
-    assert "| pfedrec against fedmf | no clear difference | ml-100k\u00a0+0.0, ml-1m\u00a0+0.0, " in dual
+    assert "| pfedrec against fedmf | no clear difference | ml\u2011100k\u00a0+0.0, ml\u20111m\u00a0+0.0, " in dual
     assert re.search(r"<td>\+0\.00 \[-\d\.\d\d,\u00a0\+\d\.\d\d\]</td><td>1\.000</td><td>\+0\.0</td><td>3</td>", dual)
 
 

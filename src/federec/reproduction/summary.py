@@ -257,5 +257,5 @@ def _verdicts(claims: Mapping[str, Claim]) -> str:
 
 
 def _difference(name: str, claim: Claim) -> str:
-    shown = f"{name}\u00a0{claim.points}"
+    shown = f"{name}\u00a0{claim.points}".replace("-", "\u2011")  # a line never breaks inside of it
     return f"**{shown}**" if claim.verdict in ("better", "worse") else shown

@@ -21,6 +21,8 @@ NORM = 300.0
 """Updates are clipped to this norm."""
 NOISE = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Standard deviations of the noise on each value, over the norm."""
+PROTECTIVE = 10
+"""Up to about this epsilon a guarantee means something."""
 METRICS = {"sampled hr@10": "HR@10 against 99 items, percent", "full ndcg@10": "NDCG@10 against all items, percent"}
 CLIPPED = "clipped, without noise"
 
@@ -73,13 +75,19 @@ def caption(rows: Rows) -> str:
         if beaten
         else f"{METHOD} is behind {CONTROL} ({percent(known[CONTROL])}) at every epsilon shown"
     )
+    useful = [float(row["epsilon"]) for row in beaten]
+    protection = (
+        f" An epsilon is called protective below about {PROTECTIVE}: noise on single updates does not get there with a "
+        "useful model, so the default of a federation is a secure sum."
+        if min(useful, default=PROTECTIVE) >= PROTECTIVE
+        else ""
+    )
     return (
         f"The server reads every update of a device, clipped to norm {NORM:g} and under Gaussian noise on the whole "
         f"table, in {int(most['rounds'])} rounds; delta is {DELTA:g}. NDCG@10 against all items is "
         f"{percent(known[CLIPPED])} without noise, {percent(float(most['full ndcg@10']))} at epsilon "
         f"{float(most['epsilon']):,.0f} and {percent(float(least['full ndcg@10']))} at epsilon "
-        f"{float(least['epsilon']):,.0f}; {enough}. Guarantees that mean something begin below 10: noise that protects "
-        "single updates leaves nothing to learn here, which is why a federation's default is a secure sum."
+        f"{float(least['epsilon']):,.0f}; {enough}.{protection}"
     )
 
 
