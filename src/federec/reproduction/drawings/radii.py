@@ -39,7 +39,7 @@ def draw(rows: Rows, look: Look) -> Figure:
         each.set_xticks(range(len(RADII)), [f"{radius:g}" for radius in RADII])
         each.set_xlim(-0.4, len(RADII) - 0.6)
         each.set_ylim(0, 1.15 * each.get_ylim()[1])  # from 0, so that chance does not look like an effect
-        label(each, f"radius; the other one is {DEFAULT}", f"{words} against 99 items, percent")
+        label(each, f"radius; the other one is {DEFAULT}", f"{words}, percent")
     legend(figure, axes[0], len(found))
     return figure
 
@@ -50,8 +50,8 @@ def caption(rows: Rows) -> str:
         best = max(lines, key=lambda row: float(row["hr@10"]))
         values = column(lines, "hr@10")
         sentences.append(
-            f"With {NAMES[name]} from {min(column(lines, 'rho')):g} to {max(column(lines, 'rho')):g}, HR@10 lies "
-            f"between {percent(min(values))} and {percent(max(values))}; it is highest at {float(best['rho']):g}."
+            f"With {NAMES[name]} from {min(column(lines, 'rho')):g} to {max(column(lines, 'rho')):g}, HR@10 against 99 "
+            f"items lies between {percent(min(values))} and {percent(max(values))}; it is highest at {float(best['rho']):g}."
         )
     return f"{' '.join(sentences)} One run for each point, under `clean`."
 

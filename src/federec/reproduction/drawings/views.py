@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from federec.reproduction.drawings.base import Drawing, Request, Rows, groups, percent
+from federec.reproduction.drawings.base import Drawing, Request, Rows, groups
 from federec.reproduction.drawings.look import Look, label, legend, panels
 from federec.reproduction.drawings.training import trained
 
@@ -40,19 +40,17 @@ def draw(rows: Rows, look: Look) -> Figure:
 
 
 def caption(rows: Rows) -> str:
-    sentences = []
+    changes = []
     for protocol, lines in groups(rows, "protocol").items():
-        best: dict[str, list[str]] = {}
+        told = []
         for name, own in groups(lines, "data").items():
             values = {str(row["view"]): float(row["hr@10"]) for row in own}
-            first = max(values, key=lambda view: values[view])
-            told = f"{name} ({', '.join(f'{view} {percent(value)}' for view, value in values.items())})"
-            best.setdefault(VIEWS[first], []).append(told)
-        found = "; ".join(f"with {view} on {', '.join(names)}" for view, names in best.items())
-        sentences.append(f"Under `{protocol}` a device has the best HR@10 {found}.")
+            told.append(f"{100 * (values['own'] - values['global']):+.1f} on {name}")
+        changes.append(f"under `{protocol}` by {', '.join(told)}")
     return (
         "PFedRec devices rank with the rows they tuned in the round (own), the server's (global), or those of another "
-        f"device (random), against 99 items. {' '.join(sentences)}"
+        "device (random), against 99 items. Its own rows change a device's HR@10, in points and against the server's "
+        f"rows, {'; '.join(changes)}."
     )
 
 
