@@ -126,6 +126,10 @@ def sent(label: str, found: Found) -> str:
             ways = [[each[f"{way}_bytes_per_device_round"] for each in traffic] for way in ("up", "down")]
             if any(None in way for way in ways):
                 return ""
-            up, down = (f"{fmean(way) / 1e3:,.1f} kB" for way in ways)
+            up, down = (_size(fmean(way)) for way in ways)
             return f"on {name}, with tuned settings, a device sent {up} and received {down} in a round, on average."
     return ""
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
