@@ -29,7 +29,8 @@ from federec.reproduction.outcomes import Measured, measured, outcome, sent
 from federec.reproduction.records import Book
 from federec.reproduction.tables import markdown
 
-RESULTS = Path(__file__).parent / "results"
+DOCS = Path(__file__).parent
+RESULTS = DOCS / "results"
 MARKER = re.compile(r"^<!-- (overview|traffic|settings|results)(?:: (\S+))? -->$", re.M)
 
 
@@ -57,19 +58,18 @@ def overview() -> str:
     lines = []
     for method in METHODS.values():
         if issubclass(method, DeviceMethod):
-            row = method_row(method)
-            told = [row[column] for column in ("shared", "private", "kept", "sent")]
-            lines.append(
-                [f"[`{method.name}`]({page_of(method.name)})", *told, "no" if method().opens_updates else "yes"]
-            )
-    heads = ["method", "shared", "private", "a device keeps", "a device sends in a round", "sums are enough"]
+            row, sums = method_row(method), "no" if method().opens_updates else "yes"
+            told = [row[column] for column in ("sent", "kept", "shared", "private")]
+            lines.append([f"[`{method.name}`]({page_of(method.name)})", sums, *told])
+    heads = ["method", "sums are enough", "a device sends in a round", "a device keeps", "shared", "private"]
     return markdown(heads, lines)
 
 
 def page_of(name: str) -> str:
-    """Where a method is described, seen from a page of methods."""
-    shared = {"fednext-projected": "fednext.md#fednext-projected", "negative-count": "references.md#negative-count"}
-    return shared.get(name, f"{name}.md")
+    """Where a method or plug-in is described, seen from a page of methods."""
+    if name == "fednext-projected":
+        return f"fednext.md#{name}"
+    return f"{name}.md" if (DOCS / "methods" / f"{name}.md").is_file() else f"references.md#{name}"
 
 
 _SUMS = "**The server needs** only sums over devices, so [secure aggregation](../secure-aggregation.md) fits."

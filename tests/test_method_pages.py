@@ -39,7 +39,7 @@ def hook():
 
 @pytest.mark.parametrize("name", [*METHODS, *PLUGINS])
 def test_every_method_and_plugin_has_a_place_in_the_pages(hook, name):
-    page, _, section = (f"references.md#{name}" if name in CENTRAL else hook.page_of(name)).partition("#")
+    page, _, section = hook.page_of(name).partition("#")
     text = PAGES[page]
     assert f"methods/{page}\n" in (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     assert not section or f"\n## {section}\n" in text
@@ -91,7 +91,7 @@ def test_what_cannot_be_combined_is_said_with_the_reason(hook):
 
 
 def test_the_overview_says_where_sums_are_not_enough(hook):
-    rows = dict(re.findall(r"^\| \[`([\w-]+)`\].* \| (\w+) \|$", hook.overview(), re.M))
+    rows = dict(re.findall(r"^\| \[`([\w-]+)`\]\S* \| (yes|no) \|", hook.overview(), re.M))
     assert {name for name, sums in rows.items() if sums == "no"} == {"metamf", "fedpergnn"}
     assert sorted(rows) == sorted(name for name in METHODS if name not in CENTRAL)
 
@@ -123,6 +123,12 @@ def test_figures_are_means_over_seeds(hook):
     values = hook.known().found["ease", "ml-100k", "tuned"].values("full", "ndcg@10")
     cell = f"{fmean(values):.2f}\u00a0±\u00a0{stdev(values):.2f}"
     assert re.search(rf"^\| ml-100k \| {cell}", hook.results("ease"), re.M)
+
+
+def test_the_rule_of_the_default_method_is_that_of_the_code():
+    from federec.methods.default import MOST_ITEMS
+
+    assert f"up to {MOST_ITEMS:,} items [`fedease`]" in PAGES["index.md"]
 
 
 def test_what_is_not_measured_reads_well():
