@@ -169,7 +169,7 @@ def fits(tried: Iterable[tuple[str, str | None]]) -> str:
     """What something can be combined with, and with what it cannot, and why."""
     others: dict[str | None, list[str]] = {}
     for other, fault in tried:
-        others.setdefault(fault, []).append(f"`{other}`")
+        others.setdefault(fault, []).append(f"[`{other}`]({page_of(other)})")
     good = others.pop(None, [])
     sentences = [f"It can be combined with {listed(good)}."] if good else []
     sentences += [f"It does not fit {listed(names)}: {why}." for why, names in others.items()]

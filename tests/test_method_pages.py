@@ -86,7 +86,7 @@ def test_bounds_are_said_in_words(hook):
 
 
 def test_what_cannot_be_combined_is_said_with_the_reason(hook):
-    assert "It does not fit `sam`: its gradients are sharpness-aware already." in hook.settings("fedrecgel")
+    assert "It does not fit [`sam`](sam.md): its gradients are sharpness-aware already." in hook.settings("fedrecgel")
     assert "`plgc`" not in hook.settings("pfedrec").partition("does not fit")[2]
 
 
