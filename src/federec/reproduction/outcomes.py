@@ -64,18 +64,17 @@ def _tables(labels: Sequence[str], judged: Sequence[Pair], known: Measured) -> l
     """A table for each row: beside what it is judged against first, or beside references."""
     tables = []
     for label in labels:
-        others = next(([second] for first, second in judged if first == label), None)
-        columns = [label, *(others or [each for each in REFERENCES if each != label])]
+        baseline = next((second for first, second in judged if first == label), None)
+        columns = [label, baseline] if baseline else [label, *(each for each in REFERENCES if each != label)]
         lines = []
         for name in TUNED.data:
-            if (label, name, "tuned") not in known.found:
-                continue
-            cells = [_figures(known.found.get((column, name, "tuned"))) for column in columns]
-            claim = known.claims.get((label, others[0], name)) if others else None
-            verdict = [f"{claim.verdict} ({claim.points})" if claim else ""] if others else []
-            lines.append([name, *verdict, *cells])
+            if (label, name, "tuned") in known.found:
+                claim = known.claims.get((label, baseline, name)) if baseline else None
+                verdict = f"{claim.verdict} ({claim.points})" if claim else "not judged yet"
+                cells = [_figures(known.found.get((column, name, "tuned"))) for column in columns]
+                lines.append([name, verdict, *cells] if baseline else [name, *cells])
         if lines:
-            heads = ["data", *([f"verdict against {others[0]}"] if others else []), *columns]
+            heads = ["data", *([f"verdict against {baseline}"] if baseline else []), *columns]
             tables.append(markdown(heads, lines))
     return tables
 
