@@ -21,7 +21,7 @@ COLUMNS = (("tuned", "full"), ("tuned", "fresh full"), ("clean", "full"), ("tune
 METRICS = ("ndcg@10", "hr@10")
 NEAR = 2.0
 """Points of HR@10 within which a published figure counts as reached."""
-_SLASH = "\u00a0/ "  # the unbreakable space lets a narrow cell break between the metrics, not inside one
+SLASH = "\u00a0/ "  # the unbreakable space lets a narrow cell break between the metrics, not inside one
 
 
 def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -30,7 +30,8 @@ def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds."""
     if not values:
         return ""
     return f"{fmean(values):.2f}" + (f"\u00a0±\u00a0{stdev(values):.2f}" if len(values) > 1 else "")
@@ -43,9 +44,9 @@ def figures(rows: Sequence[Row], data: str, found: Found, known: Published) -> s
     for kind, ranking in COLUMNS:
         groups = [found.get((label, data, kind), Finished()) for label in present]
         name = f"{kind} {ranking}" if ranking != "fresh full" else f"{kind} full, fresh"
-        shown[name] = [_SLASH.join(filter(None, (_spread(g.values(ranking, m)) for m in METRICS))) for g in groups]
+        shown[name] = [SLASH.join(filter(None, (spread(g.values(ranking, m)) for m in METRICS))) for g in groups]
     printed = [[known[key] for metric in METRICS if (key := (label, data, metric)) in known] for label in present]
-    shown["published"] = [_SLASH.join(f"{value:.2f}" for value in values) for values in printed]
+    shown["published"] = [SLASH.join(f"{value:.2f}" for value in values) for values in printed]
     shown = {name: cells for name, cells in shown.items() if any(cells)}
     shown["kB up"] = [_sent(label, data, found) for label in present]
     lines = [[label, *cells] for label, *cells in zip(present, *shown.values(), strict=True)]
