@@ -63,8 +63,10 @@ def bars(name: str, unit: str, groups: dict[str, dict[str, float]]) -> str:
 
 def save(figure: Any, name: str, title: str) -> str:
     """Keep a plot beside the page; returns it as Markdown."""
+    from federec.reproduction.figures import svg
+
     file = f"benchmarks-{name}.svg"
-    figure.savefig(DOCS / file, metadata={"Date": None})
+    (DOCS / file).write_text(svg(figure), encoding="utf-8")
     return f"![{title[:1].upper()}{title[1:]}]({file})"
 
 
