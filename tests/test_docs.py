@@ -23,6 +23,7 @@ import typer
 import yaml
 
 import federec as fr
+from federec.checks.suite import suite
 from federec.cli.main import app
 from federec.data import tastes
 from federec.data.sets import SETS
@@ -254,9 +255,18 @@ def test_entry_points_are_of_the_groups_that_are_looked_in():
     from federec.methods.registry import METHOD
     from federec.plugins.registry import PLUGIN
 
-    files = [tomllib.loads(block.text) for found in BLOCKS.values() for block in found if block.title == "pyproject.toml"]
+    files = [
+        tomllib.loads(block.text) for found in BLOCKS.values() for block in found if block.title == "pyproject.toml"
+    ]
     groups = {group for file in files for group in file["project"]["entry-points"]}
     assert groups == {*METHOD.groups, *PLUGIN.groups}
+
+
+def test_the_checks_that_are_explained_exist():
+    page = next(text for text in PAGES.values() if "| check | a failure usually means |" in text)
+    rows = re.findall(r"^\| ([\w, ]+) \| ", page.split("| check | a failure usually means |")[1], re.M)
+    assert len(rows) > 5
+    assert {name for row in rows for name in row.split(", ")} <= {check.name for check in suite("fedmf")}
 
 
 def test_the_page_of_figures_shows_them_with_their_captions():
