@@ -1,4 +1,4 @@
-"""What happens to a page while the site is built: equations become MathML, and wide parts can be scrolled by keyboard."""
+"""What happens to a page while the site is built: equations become MathML, wide parts can be scrolled by keyboard."""
 
 from __future__ import annotations
 

@@ -21,14 +21,14 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from tests import warm
+from tests.pages import BLOCKS, DOCS, PAGES, SHELL, indented
 
 import federec as fr
 from federec.checks.suite import suite
 from federec.cli.main import app
 from federec.data import tastes
 from federec.data.sets import SETS
-from tests import warm
-from tests.pages import BLOCKS, DOCS, PAGES, SHELL, indented
 
 PARSERS = {"toml": tomllib.loads, "json": json.loads, "yaml": yaml.safe_load}
 PATIENCE = 300

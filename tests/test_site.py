@@ -10,10 +10,10 @@ import threading
 from pathlib import PurePosixPath
 
 import pytest
+from tests.pages import PAGES, ROOT
 
 import federec as fr
 from federec.cli.main import app
-from tests.pages import PAGES, ROOT
 
 pytestmark = pytest.mark.slow
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -1,7 +1,7 @@
 """Commands of the documentation, run by a process that has imported federec already: each in a fork of it.
 
-`python tests/warm.py FOLDER` writes `federec`, `python`, `torchrun` and `pip` into FOLDER, which a shell then has first on
-its PATH, and serves them until its input ends. Importing takes three seconds, a fork takes none.
+`python tests/warm.py FOLDER` writes `federec`, `python`, `torchrun` and `pip` into FOLDER, which a shell then has first
+on its PATH, and serves them until its input ends. Importing takes three seconds, a fork takes none.
 """
 
 from __future__ import annotations
