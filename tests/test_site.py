@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 400, "height": 800}
 SERIOUS = ("serious", "critical")
-REPORTS = [f"runs/{name}" for name in ("fedmf/report.html", "popularity/report.html", "compare.html")]
+REPORTS = [f"runs/{name}" for name in ("fedmf/report.html", "pfedrec/report.html", "compare.html")]
 
 
 def built(page):
