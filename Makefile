@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The tests to run, such as `make quick TESTS=tests/methods`
 TESTS ?= tests
 
-.PHONY: demo test quick coverage lint docs lock clean
+.PHONY: demo test quick coverage lint docs site-check lock clean
 
 demo: .venv/installed
 	rm -rf runs/demo
@@ -36,6 +36,10 @@ lint: .venv/installed-dev
 docs: .venv/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Opens every page of the documentation, and reports, in Chromium, which must be installed
+site-check: .venv/installed-site
+	$(BIN)/python -m pytest -m slow tests/test_site.py
+
 # What deploy/Dockerfile installs, with hashes: for Linux on x86-64, Python 3.11, torch without GPU
 lock: .venv/bin/pip
 	$(BIN)/pip install --quiet uv
@@ -56,3 +60,7 @@ clean:
 .venv/installed-dev: .venv/bin/pip pyproject.toml
 	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $@ .venv/installed
+
+.venv/installed-site: .venv/installed-dev
+	$(BIN)/pip install --quiet -e '.[site]'
+	touch $@

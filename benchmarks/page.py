@@ -17,13 +17,14 @@ HEAD = """# Benchmarks
 Every section is written by the command above its tables; nothing here is typed. Ratios are taken within one run. Run a
 command again to replace its section. `federec data get ml-100k` and `ml-1m` fetch the data.
 """
+MEASURES = "<!-- not run: measures for minutes or hours -->"
 
 
 def put(name: str, title: str, text: str, where: str | None = None) -> None:
     """Write a section, in place of the one of that name. `where` it was measured, if that was not here."""
     page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    body = f"## {title}\n\n    {command}\n\n{text.strip()}\n\nMachine: {where or machine()}."
+    body = f"## {title}\n\n{MEASURES}\n```bash\n{command}\n```\n\n{text.strip()}\n\nMachine: {where or machine()}."
     section = f"<!-- {name} -->\n{body}\n<!-- end {name} -->\n"
     old = re.compile(rf"<!-- {name} -->\n.*?<!-- end {name} -->\n", re.S)
     page = old.sub(lambda _: section, page) if old.search(page) else f"{page}\n{section}"
@@ -63,8 +64,10 @@ def bars(name: str, unit: str, groups: dict[str, dict[str, float]]) -> str:
 
 def save(figure: Any, name: str, title: str) -> str:
     """Keep a plot beside the page; returns it as Markdown."""
+    from federec.reproduction.figures import svg
+
     file = f"benchmarks-{name}.svg"
-    figure.savefig(DOCS / file, metadata={"Date": None})
+    (DOCS / file).write_text(svg(figure), encoding="utf-8")
     return f"![{title[:1].upper()}{title[1:]}]({file})"
 
 

@@ -183,7 +183,7 @@ def written(parts: list[Panel], figures: Figures) -> str:
   {slow:.0f} s, {slow / quick:.0f} times as long (one thread): [benchmarks](docs/benchmarks.md).
 * **Good.** On ML-1M `{ours}`, which learns from the order of histories by sums over devices, has NDCG@10
   {high:.3f} among all items under `clean`. The best centralised method without order, `{theirs}`, has {low:.3f}
-  (means of {len(SEEDS)} seeds): [methods](docs/methods.md), [results](docs/results/index.md).
+  (means of {len(SEEDS)} seeds): [methods](docs/methods/index.md), [results](docs/results/index.md).
 """
     page = README.read_text("utf-8")
     assert SECTION.search(page), "README.md has no marks of the first screen"

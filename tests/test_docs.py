@@ -1,100 +1,235 @@
-"""The examples of the documentation run as they stand there; only rounds, users and data are fewer."""
+"""The blocks of the documentation run as they stand there, in order; only rounds, users and data are fewer.
+
+CONTRIBUTING.md says how a page marks what is not run and what is output."""
 
 import csv
+import gzip
+import json
+import os
 import re
+import select
 import shlex
+import signal
 import subprocess
 import sys
+import time
 import tomllib
-from dataclasses import replace
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer
+import yaml
+from tests import warm
+from tests.pages import BLOCKS, DOCS, PAGES, SHELL, indented
 
 import federec as fr
+from federec.checks.suite import suite
 from federec.cli.main import app
 from federec.data import tastes
+from federec.data.sets import SETS
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted(DOCS.glob("*.md")))}
-BLOCK = re.compile(r"^(<!-- not run: .+ -->\n)?^```(\w*)( title=.*)?\n(.*?)^```", re.M | re.S)
-"""The comment before a block says why it is not run: it needs real data, a network, a device folder."""
-
-
-def blocks(page, language, marked=False):
-    """Blocks of a page in that language; those that are not run only if `marked`."""
-    found = BLOCK.findall(PAGES[page])
-    return [text for mark, word, title, text in found if word == language and not title and (marked or not mark)]
+PARSERS = {"toml": tomllib.loads, "json": json.loads, "yaml": yaml.safe_load}
+PATIENCE = 300
+"""Seconds that a block may take."""
 
 
-@pytest.fixture(scope="module")
-def few():
-    """Some users of `tastes`, among them those that the pages ask for."""
-    data = tastes.generate()
-    chosen = np.flatnonzero(data.user_ids <= 60)
-    rows = np.isin(data.users, chosen)
-    cut = {name: getattr(data, name)[rows] for name in ("items", "times", "ratings")}
-    users = np.searchsorted(chosen, data.users[rows]).astype(np.int32)
-    return replace(data, **cut, users=users, user_ids=data.user_ids[chosen], source_rows=len(users))
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory):
+    """A folder with the commands that pages use."""
+    folder = tmp_path_factory.mktemp("bin")
+    for known in SETS.values():
+        if not known.built_in:
+            (folder / "data" / known.folder).mkdir(parents=True, exist_ok=True)
+            (folder / "data" / known.folder / "ratings.csv.gz").write_bytes(gzip.compress(warm.ratings().encode()))
+    script = [sys.executable, warm.__file__, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(script, **pipes, text=True, env=_environment(folder)) as process:
+        assert process.stdout.readline() == "ready\n"
+        yield folder
+        process.stdin.close()
+
+
+def _environment(folder):
+    """Of the reader: an own home, the package under test, and no colours."""
+    own = {"HOME": str(folder), "COLUMNS": "140", "NO_COLOR": "1", "PYTHONPATH": str(Path(fr.__file__).parents[1])}
+    hidden = ("FEDEREC_", "XDG_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    return kept | own | {"FEDEREC_DATA": str(folder / "data"), "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="session")
+def small_tastes():
+    return warm.small_tastes()
 
 
 @pytest.fixture
-def reader(few, tmp_path, monkeypatch):
-    """The folder of somebody who reads the documentation and has data to try it on."""
-    monkeypatch.setattr(tastes, "generate", lambda: few)
-    random, rows = np.random.default_rng(0), ["user,item,rating,timestamp,part"]
-    parts = ["train"] * 13 + ["valid", "test"]
-    for user in range(50):
-        items = zip(random.permutation(80), parts, strict=False)
-        rows += [f"{user},{item},{1 + item % 5},{when},{part}" for when, (item, part) in enumerate(items)]
-    (tmp_path / "my_ratings.csv").write_text("\n".join(rows))
+def reader(commands, small_tastes, tmp_path, monkeypatch):
+    """The folder of somebody who reads a page and has data to try it on. Named sets are there, but small."""
+    for name, value in _environment(commands).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tastes, "generate", lambda: small_tastes)
+    for name, known in warm.small_sets().items():
+        monkeypatch.setitem(SETS, name, known)
+    (tmp_path / "my_ratings.csv").write_text(warm.ratings())
     (tmp_path / "items.csv").write_text("\n".join(["item,title", *(f"{item},Film {item}" for item in range(80))]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
-def test_the_python_of_a_page_runs(page, reader):
+class Shell:
+    """The shell of a page: what a block sets and where it goes is there for the next one."""
+
+    def __init__(self, folder):
+        self._script = folder.parent / f"{folder.name}.sh"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self._process = subprocess.Popen(["bash", "--norc"], cwd=folder, start_new_session=True, **pipes)
+        self._say("set -e -o pipefail; trap 'echo \"line $LINENO: $BASH_COMMAND\"' ERR")
+
+    def _say(self, line):
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
+    def run(self, block):
+        """What it prints. It fails where a command of it fails."""
+        self._script.write_text(block.numbered)
+        answers = "<(printf 'y\\n%.0s' {1..9})"  # to questions
+        self._say(f". {self._script} < {answers}; printf '\\nend of block\\n'")
+        said, until = b"", time.monotonic() + PATIENCE
+        output = self._process.stdout.fileno()
+        while not said.endswith(b"\nend of block\n"):
+            ready = select.select([output], [], [], until - time.monotonic())[0]
+            part = os.read(output, 1 << 16) if ready else b""
+            if not part:
+                why = "failed" if ready else f"did not end within {PATIENCE} s"
+                pytest.fail(f"{block.place}: the block {why}\n{block.text}\n{said.decode()}", pytrace=False)
+            said += part
+        return said.removesuffix(b"\nend of block\n").decode()
+
+    def close(self):
+        os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait()
+
+
+@pytest.fixture
+def shell(reader):
+    shell = Shell(reader)
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def names():
+    """What the Python blocks of a page know; what they register is forgotten after the page."""
     from federec.aggregators.registry import AGGREGATORS
     from federec.stages.registry import STAGES
 
-    before = {**STAGES}, {**AGGREGATORS}  # what a page registers is forgotten after it
-    names: dict[str, object] = {"__name__": "docs"}
+    before = {**STAGES}, {**AGGREGATORS}
+    yield {"__name__": "docs"}
+    for registry, kept in zip((STAGES, AGGREGATORS), before, strict=True):
+        registry.clear()
+        registry.update(kept)
+
+
+def python(block, names):
+    """Run it in this process; what it prints."""
+    said = StringIO()
+    text = re.sub(r"\brounds=\d+", "rounds=2", block.numbered)
     try:
-        for block in blocks(page, "python"):
-            exec(compile(re.sub(r"rounds=\d+", "rounds=2", block), page, "exec"), names)
-    finally:
-        for registry, kept in zip((STAGES, AGGREGATORS), before, strict=True):
-            registry.clear()
-            registry.update(kept)
+        with redirect_stdout(said):
+            exec(compile(text, block.page, "exec"), names)
+    except Exception as error:
+        raise AssertionError(f"{block.place}: the block failed: {error!r}") from error
+    return said.getvalue()
 
 
-def commands(page, marked=True):
-    """The federec commands of a page, as words."""
-    texts = blocks(page, "", marked) + blocks(page, "bash", marked)
-    texts += re.findall(r"^ {4}(federec .*)$", PAGES[page], re.M)
-    for text in texts:
-        for line in text.replace("\\\n", " ").splitlines():
-            for part in re.split(r"&&|\|", re.sub(r"\s#.*|\s*>.*", "", line)):
-                words = shlex.split(part)
-                at = next((at for at, word in enumerate(words[:8]) if word == "federec"), None)
-                if at is not None and (at == 0 or words[at - 1] == "-m"):
-                    yield words[at + 1 :]
+def _compared(line):
+    """A line of output without what may differ: numbers, spaces, the lines of a table."""
+    line = re.sub(r"[-+]?\d[\d,.]*", "0", line)
+    return " ".join(re.sub(r"[\u2500-\u257f]+|-{3,}", " ", line).split())
 
 
-LINES = [(page, " ".join(words)) for page in PAGES for words in commands(page)]
+def missing(shown, said):
+    """The first line of `shown` that does not follow in `said`; None where all do. `...` stands for anything."""
+    lines = iter([_compared(line) for line in said.splitlines()])
+    for line in shown.splitlines():
+        start, dots, _ = _compared(line).partition("...")
+        if not any((each.startswith(start) if dots else each == start) for each in lines) and (start or not dots):
+            return line
+    return None
 
 
-@pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page}: {line}" for page, line in LINES])
-def test_a_command_of_a_page_has_options_that_exist(page, line):
-    """Parse the line as the command line would, and do not run it."""
-    words, command, parent = [word for word in line.split() if word != "..."], typer.main.get_command(app), None
+RUN = [page for page, found in BLOCKS.items() if any(block.runs for block in found)]
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_blocks_of_a_page_run_in_order(page, reader, shell, names):
+    said = None
+    for block in BLOCKS[page]:
+        if not block.runs:
+            continue
+        if block.title:
+            path = reader / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        elif block.language in SHELL:
+            said = shell.run(block)
+        elif block.language == "python":
+            said = python(block, names)
+        elif block.language == "text":
+            assert said is not None, f"{block.place}: output, but nothing ran before it"
+            line = missing(block.text, said)
+            assert line is None, f"{block.place}: the block above does not print {line!r}, but\n{said}"
+        else:
+            _parse(block)
+
+
+def _parse(block):
+    assert block.language in PARSERS, f"{block.place}: mark the block: <!-- not run: why -->"
+    try:
+        PARSERS[block.language](block.text)
+    except Exception as error:
+        raise AssertionError(f"{block.place}: not {block.language}: {error}") from error
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_stands_between_fences(page):
+    """Where it has a language, and a mark if it is not run."""
+    found = indented(PAGES[page])
+    assert not found, f"{page}:{found[0]}: code that is only indented; put it between ``` and ```"
+
+
+@pytest.mark.parametrize("page", [page for page, found in BLOCKS.items() if any(not block.runs for block in found)])
+def test_commands_that_are_not_run_have_options_that_exist(page):
+    for block in BLOCKS[page]:
+        if not block.runs and block.language in SHELL:
+            for words in federec_commands(block.text):
+                try:
+                    parse(words)
+                except typer.Exit:
+                    pass
+                except Exception as error:
+                    pytest.fail(f"{block.place}: federec {' '.join(words)}: {error}", pytrace=False)
+
+
+def federec_commands(text):
+    """The federec commands of a shell block, as words."""
+    for line in text.replace("\\\n", " ").splitlines():
+        for part in re.split(r"&&|\||;", re.sub(r"(^|\s)#.*|\s*>.*", "", line)):
+            words = shlex.split(part)
+            if "federec" in words[:8]:
+                place = words.index("federec")
+                if place == 0 or words[place - 1] in ("-m", "sudo"):
+                    yield [word for word in words[place + 1 :] if word not in ("...", "&")]
+
+
+def parse(words):
+    """Parse the words as the command line does; nothing runs."""
+    command, parent = typer.main.get_command(app), None
     while True:
         nested = hasattr(command, "commands")
-        context = command.make_context(command.name, words, parent=parent, resilient_parsing=nested)
+        context = command.make_context(command.name, [*words], parent=parent, resilient_parsing=nested)
         if not nested:
             assert not context.args
             return
@@ -102,80 +237,36 @@ def test_a_command_of_a_page_has_options_that_exist(page, line):
         parent = context
 
 
-CHEAP = {("train",), ("compare",), ("recommend",), ("methods",), ("doctor",), ("data", "list"), ("data", "describe")}
-"""Commands that are also run. Others have tests of their own: they start processes or take long."""
-
-
-def cheap(words):
-    """Whether a command is run here. Those with a file of the reader's own, mine.py:Mine, are run below."""
-    other = {"--resume", "...", "cuda"} & {*words} or any(".py:" in word for word in words)
-    return not other and bool({(words[0],), tuple(words[:2])} & CHEAP)
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(cheap, commands(page, marked=False)))])
-def test_the_cheap_commands_of_a_page_run(page, reader, capsys):
-    for words in filter(cheap, commands(page, marked=False)):
-        words = ["tastes" if word in ("ml-100k", "ml-1m", "big") else word for word in words]
-        if words[0] == "train":
-            if "--rounds" in words:
-                del words[words.index("--rounds") :][:2]
-            words += ["--rounds", "1", "--evaluate-users", "40", "--quiet"]
-        words = [path for word in words for path in ([*map(str, reader.glob(word))] if "*" in word else [word])]
-        assert app(words, standalone_mode=False) in (None, 0), words
-    assert "error" not in capsys.readouterr().err
+def test_output_is_compared_but_for_its_numbers():
+    said = "round 1/2  loss 0.6177\n ndcg@10   hr@10\n ─────\n test   0.01  0.20\nrun    runs/a\n"
+    assert missing("ndcg@10 hr@10\n---\ntest 0.5 0.5\n", said) is None
+    assert missing("round 2/2  loss ...\n...\nrun runs/a\n", said) is None
+    assert missing("run runs/b\n", said) == "run runs/b"
+    assert missing("run runs/a\ntest 0.01 0.20\n", said) == "test 0.01 0.20"
 
 
 def test_every_public_name_is_in_the_reference():
-    named = re.findall(r"^::: federec\.(\w+)$", PAGES["api.md"], re.M)
+    named = re.findall(r"^::: federec\.(\w+)$", PAGES["docs/api.md"], re.M)
     assert sorted(named) == fr.__all__
     assert len(named) == len({*named})
 
 
-PAGE = PAGES["adding-a-method.md"]
-FILES = dict(re.findall(r'```\w+ title="([\w.]+)"\n(.*?)```', PAGE, re.S))
-
-
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reader")
-    for name, text in FILES.items():
-        (folder / name).write_text(text)
-    return folder
-
-
-def run(*words, cwd):
-    done = subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_script_trains_the_method(here):
-    assert set(FILES) == {"mine.py", "script.py", "twist.py", "pyproject.toml"}
-    said = run("script.py", cwd=here)
-    assert "Recommendation(item=" in said and "dim=16" in said
-
-
-@pytest.mark.parametrize("reference", ["mine.py:Mine", "twist.py:Halved"])
-def test_the_files_pass_their_checks(here, reference):
-    said = run("-m", "federec", "check", reference, cwd=here)
-    assert "all checks passed" in said
-    named = re.findall(r"^\| ([\w, ]+) \| ", PAGE, re.M)[1:]
-    assert all(name in said for row in named for name in row.split(", "))
-
-
-def test_the_commands_are_ones_that_there_are(here):
-    commands = [line.split("#")[0].split() for line in re.findall(r"^federec .*", PAGE, re.M)]
-    assert {words[1] for words in commands} == {"new", "check", "train", "tune", "compare"}
-    trained = next(words for words in commands if "--with" in words)
-    run("-m", *trained[:-1], "1", "--quiet", cwd=here)
-
-
-def test_the_entry_points_are_of_the_groups_that_are_looked_in():
+def test_entry_points_are_of_the_groups_that_are_looked_in():
     from federec.methods.registry import METHOD
     from federec.plugins.registry import PLUGIN
 
-    groups = tomllib.loads(FILES["pyproject.toml"])["project"]["entry-points"]
-    assert {*groups} == {*METHOD.groups, *PLUGIN.groups}
+    files = [
+        tomllib.loads(block.text) for found in BLOCKS.values() for block in found if block.title == "pyproject.toml"
+    ]
+    groups = {group for file in files for group in file["project"]["entry-points"]}
+    assert groups == {*METHOD.groups, *PLUGIN.groups}
+
+
+def test_the_checks_that_are_explained_exist():
+    page = next(text for text in PAGES.values() if "| check | a failure usually means |" in text)
+    rows = re.findall(r"^\| ([\w, ]+) \| ", page.split("| check | a failure usually means |")[1], re.M)
+    assert len(rows) > 5
+    assert {name for row in rows for name in row.split(", ")} <= {check.name for check in suite("fedmf")}
 
 
 def test_the_page_of_figures_shows_them_with_their_captions():
@@ -187,8 +278,8 @@ def test_the_page_of_figures_shows_them_with_their_captions():
             for row in csv.DictReader((folder / f"{name}.csv").read_text().splitlines())
         ]
         said = drawing.caption(rows)  # the caption is that of the numbers
-        assert said in (folder / f"{name}.md").read_text() and said in PAGES["figures.md"], name
-        assert f"figures/{name}.svg#" in PAGES["figures.md"] and (folder / f"{name}-dark.svg").is_file()
+        assert said in (folder / f"{name}.md").read_text() and said in PAGES["docs/figures.md"], name
+        assert f"figures/{name}.svg#" in PAGES["docs/figures.md"] and (folder / f"{name}-dark.svg").is_file()
 
 
 def _value(text):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -133,3 +135,17 @@ def test_history_is_oldest_first_with_the_newest_of_age_zero(split_of):
         [7],
     ]
     assert history.age[history.real].tolist() == [1, 0, 2, 1, 0, 0]
+
+
+def test_items_of_the_same_time_are_reordered_by_the_key(split_of):
+    split = split_of([[5, 2, 7, 1, 3, 0, 6, 8], [4, 9, 1, 0, 2]], 10)  # the two newest of each are held out
+    split = replace(split, moments=np.array([1, 2, 2, 2, 2, 3, 7, 8, 8], np.int32))
+    devices = Devices.of(split, False)
+    history = devices.history(torch.arange(2))
+    drawn = [history.reordered(torch.tensor([key, key])).items.tolist() for key in range(200)]
+    for first, second in drawn:
+        assert (first[0], sorted(first[1:5]), first[5]) == (5, [1, 2, 3, 7], 0)
+        assert (second[0], sorted(second[1:3]), second[3:]) == (4, [1, 9], [0, 0, 0])
+    assert len({tuple(first) for first, _ in drawn}) == 24 and len({tuple(second) for _, second in drawn}) == 2
+    alone = devices.history(torch.tensor([1])).reordered(torch.tensor([7])).items
+    assert alone.tolist() == [drawn[7][1][:3]]  # whoever else is there

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -143,6 +145,24 @@ def test_ties_are_counted(data):
     newest = [times.count(max(times)) > 1 for times in of_user if times]
     assert leave_one_out(data).tied == (sum(shared), sum(newest))
     assert leave_one_out(made(np.column_stack([data.users, data.items]))).tied is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(interactions(), st.sampled_from(["leave-one-out", "ratio:0.6,0.2,0.2"]))
+def test_moments_are_equal_where_times_are(data, rule):
+    try:
+        split = make_split(data, rule)
+    except UserError:
+        return
+    assert make_split(data, rule, ties="file").moments is None
+    if split.moments is None:
+        assert split.tied.interactions == 0
+        return
+    when = {(user, item): time for user, item, time in zip(data.users, data.items, data.times, strict=True)}
+    for user in range(data.n_users):
+        times = [when[user, item] for item in trained(split, user)]
+        moments = split.moments[split.ptr[user] : split.ptr[user + 1]].tolist()
+        assert [b - a for a, b in pairwise(moments)] == [int(b > a) for a, b in pairwise(times)]
 
 
 def test_ties_at_random_depend_on_the_seed_and_the_rule_says_so():
@@ -355,7 +375,7 @@ def test_distinct_items_in_the_order_of_their_newest_interaction(data, block):
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_USERS", block)
-        ptr, items, _ = split.distinct
+        ptr, items, *_ = split.distinct
     for user in range(data.n_users):
         expected = list(dict.fromkeys(trained(split, user)[::-1]))[::-1]
         assert items[ptr[user] : ptr[user + 1]].tolist() == expected

@@ -52,6 +52,9 @@ def begun(method, state, devices, seed, round_):
 
 
 def close(actual, expected, tolerance):
+    if not expected.numel():  # sums that a method has dropped after their last use
+        assert actual.shape == expected.shape
+        return
     torch.testing.assert_close(actual.cpu(), expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
 
 

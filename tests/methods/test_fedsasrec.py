@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from tests.methods.test_sasrec import SMALL, learned_from_order, planted
@@ -41,10 +44,15 @@ def same(actual, expected, tolerance=1e-5):
         torch.testing.assert_close(actual[name], value, rtol=1e-3, atol=tolerance)
 
 
+def tied(split):
+    """The same with items of equal times, four at a time."""
+    return replace(split, moments=(np.arange(len(split.train)) // 4).astype(np.int32))
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_a_round_is_a_centralised_step(random_split, dropout):
-    """The random numbers of a user in a round are the same, so it holds with dropout, too."""
-    split, settings = random_split(users=20, items=40), SMALL | {"dropout": dropout}
+    """The random numbers of a user in a round are the same, so it holds with dropout and ties, too."""
+    split, settings = tied(random_split(users=20, items=40)), SMALL | {"dropout": dropout}
     state, _, devices = played(FedSASRec(**settings), split)
     central = SASRec(**settings, batch=20)
     model = central.start(split, 0)
@@ -55,6 +63,18 @@ def test_a_round_is_a_centralised_step(random_split, dropout):
     items = torch.arange(40).expand(20, -1)
     scores = score_global(FedSASRec(**settings), state, torch.arange(20), items, devices)
     torch.testing.assert_close(scores, central.scores(model, split, torch.arange(20)), rtol=1e-3, atol=1e-4)
+
+
+def test_equal_times_are_ordered_anew_in_every_round(random_split):
+    """Only with `reorder`, and only where there are ties."""
+    split = random_split(users=20, items=40)
+    loss = {
+        (reorder, ties): [report.loss for report in played(FedSASRec(**SMALL, lr=0.0, reorder=reorder), of)[1]]
+        for reorder in (False, True)
+        for ties, of in ((False, split), (True, tied(split)))
+    }
+    assert len({*loss[True, True]}) == 3
+    assert loss[False, True] == loss[False, False] == loss[True, False] and len({*loss[False, True]}) == 1
 
 
 @pytest.mark.parametrize("memory", [None, 1.0])

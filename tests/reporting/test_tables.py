@@ -192,3 +192,14 @@ def test_only_what_is_not_a_default_is_named(rows):
     one, two = result(), result(seed=1)
     one["data"]["columns"], two["data"]["columns"] = {"user": "a"}, {"user": "b"}
     assert [row[1] for row in rows(one, two)[1]] == ["columns={'user':'a'}", "columns={'user':'b'}"]
+
+
+def test_what_is_as_wide_as_the_catalogue_is_counted_by_its_items():
+    from federec.methods.registry import METHODS
+    from federec.reporting.tables import method_row
+
+    sasrec = method_row(METHODS["fedsasrec"])
+    assert sasrec["sent"].startswith("260 B for each item of the catalogue + ")  # 64 values of a row and a bias
+    assert "layer 0, layer 1" in sasrec["shared"]
+    assert method_row(METHODS["fedease"])["sent"] == "4 B for each pair of items of the catalogue"
+    assert method_row(METHODS["fedmf"])["sent"] == "132 B an item"

@@ -6,7 +6,7 @@ other devices in the cohort.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from federec import streams
-from federec.data.split import Split
+from federec.data.split import Distinct, Split
 
 _USERS = 1 << 10  # processed together
 
@@ -37,6 +37,8 @@ class Devices:
     """int32: the items of `train` once each; `train` itself where the data repeats none."""
     ratings: Tensor | None = None
     """Ratings of the distinct items, where the data has them."""
+    moments: Tensor | None = None
+    """int32: rise with the times of the distinct items; equal where the times are, and the order was drawn."""
     numbers: Tensor | None = None
     """[N] numbers of the devices in the random streams, where they are not 0..N-1."""
 
@@ -46,7 +48,7 @@ class Devices:
         closed_ptr, gaps = split.history(close_held_out)
         interactions = len(split.train) + close_held_out * (len(split.valid) + len(split.test))
         repeats = len(gaps) < interactions  # only then is there something to look for
-        history_ptr, history, ratings = split.distinct if repeats else (split.ptr, split.train, split.ratings)
+        found = split.distinct if repeats else Distinct(split.ptr, split.train, split.ratings, split.moments)
         for start in range(0, len(closed_ptr) - 1, _USERS):  # in blocks, so that only the result is large
             ptr = closed_ptr[start : start + _USERS + 1]
             gaps[ptr[0] : ptr[-1]] -= np.arange(ptr[0], ptr[-1]) - np.repeat(ptr[:-1], np.diff(ptr))
@@ -55,8 +57,8 @@ class Devices:
             return torch.from_numpy(array).to(device)
 
         train = tensor(split.ptr), tensor(split.train)
-        distinct = train if history is split.train else (tensor(history_ptr), tensor(history))
-        others = (None if array is None else tensor(array) for array in (ratings, split.numbers))
+        distinct = train if found.items is split.train else (tensor(found.ptr), tensor(found.items))
+        others = (None if array is None else tensor(array) for array in (found.ratings, found.moments, split.numbers))
         return Devices(split.data.n_items, *train, tensor(closed_ptr), tensor(gaps), *distinct, *others)
 
     def __len__(self) -> int:
@@ -123,6 +125,16 @@ class History:
         everyone = self.everyone
         assert everyone.ratings is not None
         return _ragged(everyone.distinct_ptr, everyone.ratings, self.users, 0)
+
+    def reordered(self, key: Tensor) -> History:
+        """With items of the same time in an order of its own for each key [C] of random numbers."""
+        everyone = self.everyone
+        if everyone.moments is None:
+            return self
+        moments = _ragged(everyone.distinct_ptr, everyone.moments, self.users, torch.iinfo(torch.int32).max)
+        order = streams.bits(key[:, None], streams.TIES + self.items).argsort(1)
+        order = order.gather(1, moments.gather(1, order).argsort(stable=True, dim=1))
+        return replace(self, items=self.items.gather(1, order))
 
     def peers(self, most: int) -> Tensor:
         """[C, L, most]: other users who also have the item, -1 where there are no more. If there are many, a window of

@@ -72,6 +72,15 @@ class Tied(NamedTuple):
     """Users whose newest interaction is one of them: there the order of ties decides what is held out."""
 
 
+class Distinct(NamedTuple):
+    """Each user's distinct training items: where an item is repeated, only its newest interaction."""
+
+    ptr: NDArray[np.int64]
+    items: NDArray[np.int32]
+    ratings: NDArray[np.float32] | None
+    moments: NDArray[np.int32] | None
+
+
 @dataclass(frozen=True)
 class Split:
     """Every interaction of `data` is in exactly one part: in `train`, in `valid` or in `test`."""
@@ -91,6 +100,8 @@ class Split:
     """What was held out, in plain words."""
     tied: Tied | None = None
     """Interactions whose order the times do not tell; None where there are no times."""
+    moments: NDArray[np.int32] | None = None
+    """Numbers that rise with the times of the training items, equal where these are; None where no order was drawn."""
 
     def number(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of these users in the random streams."""
@@ -116,7 +127,7 @@ class Split:
         order = np.argsort(np.concatenate(owner), kind="stable")
         train = np.concatenate([self.train, self.valid.items])[order]
         none = HeldOut(np.zeros_like(self.ptr), self.valid.items[:0])
-        return replace(self, ptr=self.ptr + self.valid.ptr, train=train, valid=none, ratings=None)
+        return replace(self, ptr=self.ptr + self.valid.ptr, train=train, valid=none, ratings=None, moments=None)
 
     def summary(self) -> dict[str, Any]:
         """The rule and what it held out, as plain values: interactions in each part, users without a test item, test
@@ -156,9 +167,8 @@ class Split:
         return _offsets(counts), items[:end]
 
     @cached_property
-    def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32] | None]:
-        """Each user's distinct training items with their ratings, as (offsets, item codes, ratings): where an item is
-        repeated, only its newest interaction."""
+    def distinct(self) -> Distinct:
+        """Each user's distinct training items."""
         newest = np.zeros(len(self.train), bool)
         for start in range(0, self.data.n_users, _USERS):
             block = np.arange(start, min(start + _USERS, self.data.n_users))
@@ -166,9 +176,10 @@ class Split:
             from_end = np.unique((owner * self.data.n_items + items)[::-1], return_index=True)[1]
             newest[self.ptr[block[-1] + 1] - 1 - from_end] = True
         if newest.all():
-            return self.ptr, self.train, self.ratings
-        ptr = _offsets(newest)[self.ptr]
-        return ptr, self.train[newest], None if self.ratings is None else self.ratings[newest]
+            return Distinct(self.ptr, self.train, self.ratings, self.moments)
+        ratings = None if self.ratings is None else self.ratings[newest]
+        moments = None if self.moments is None else self.moments[newest]
+        return Distinct(_offsets(newest)[self.ptr], self.train[newest], ratings, moments)
 
 
 def parse_rule(text: str) -> tuple[str, Fractions]:
@@ -282,6 +293,8 @@ class _Rows(NamedTuple):
     times: NDArray[Any] | None
     parts: NDArray[np.int8] | None
     tied: Tied | None
+    drawn: bool
+    """Whether the order of equal times was drawn at random."""
 
     def of(self, part: int) -> NDArray[np.int64]:
         """The rows of a part."""
@@ -295,7 +308,11 @@ def _parted(data: Interactions, rows: _Rows, valid: NDArray[np.int64], test: NDA
     first, second = (HeldOut(np.searchsorted(part, rows.ptr), rows.items[part]) for part in (valid, test))
     ptr = rows.ptr - first.ptr - second.ptr
     ratings = None if rows.ratings is None else rows.ratings[trains]
-    return Split(data, ptr, rows.items[trains], first, second, ratings, rule=rule, tied=rows.tied)
+    moments = None
+    if rows.drawn:
+        assert rows.times is not None
+        moments = np.cumsum(np.diff(rows.times[trains], prepend=0) != 0, dtype=np.int32)
+    return Split(data, ptr, rows.items[trains], first, second, ratings, rule=rule, tied=rows.tied, moments=moments)
 
 
 def _checked(split: Split, why: str, remedies: Mapping[str, str] | None = None) -> Split:
@@ -328,7 +345,8 @@ def _oldest_first(data: Interactions, seed: int, ties: Ties, numbers: NDArray[np
     users, items, ratings, times, parts = columns
     ptr = np.searchsorted(users, np.arange(data.n_users + 1, dtype=users.dtype))
     tied = None if times is None else Tied(0, 0) if ordered else _tied(ptr, users, times)
-    return _Rows(ptr, items, ratings, times, parts, tied)
+    drawn = tied is not None and tied.interactions > 0 and ties == "random"
+    return _Rows(ptr, items, ratings, times, parts, tied, drawn)
 
 
 def _tied(ptr: NDArray[np.int64], users: NDArray[Any], times: NDArray[Any]) -> Tied:

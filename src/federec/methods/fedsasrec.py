@@ -72,7 +72,8 @@ class FedSASRec(DeviceMethod, SequenceSettings):
 
     def message(self, cohort: Cohort, shared: Params) -> Params:
         assert cohort.history is not None
-        history, keys = cohort.history, cohort.samples.key
+        keys = cohort.samples.key
+        history = self.ordered(cohort.history, keys)
         windows = Windows.of(history.items, history.counts, self.window)
         counts = (history.counts - 1).clamp(min=0)
         p = {name: value.expand(len(cohort), *value.shape) for name, value in shared.items()}
@@ -91,7 +92,7 @@ class FedSASRec(DeviceMethod, SequenceSettings):
         if self.local_steps > 1:
             return None
         assert cohort.history is not None
-        history, keys = cohort.history, stream_keys(cohort.samples.key, 0)
+        history, keys = self.ordered(cohort.history, cohort.samples.key), stream_keys(cohort.samples.key, 0)
         windows = Windows.of(history.items, history.counts, self.window)
         losses, found = gradient(self.network, shared, windows, self.dropout, keys)
         cohort.losses = [losses / (history.counts - 1).clamp(min=1)]

@@ -46,7 +46,7 @@ class IALS(CentralMethod):
         return {"items": 0.1 * torch.randn(split.data.n_items, self.dim, generator=generator)}
 
     def refine(self, model: Params, split: Split, round_: int) -> Params:
-        ptr, train, _ = split.distinct  # x_ij is 0 or 1, however often the data repeats a pair
+        ptr, train, *_ = split.distinct  # x_ij is 0 or 1, however often the data repeats a pair
         by_item = np.argsort(train, kind="stable")
         users = np.repeat(np.arange(split.data.n_users), np.diff(ptr))[by_item]
         item_ptr = np.concatenate([[0], np.cumsum(np.bincount(train, minlength=split.data.n_items))])

@@ -98,7 +98,7 @@ class LightGCN(PooledMethod):
 def adjacency(split: Split) -> Tensor:
     """D^-1/2 A D^-1/2 over users, then items, as a sparse matrix."""
     n_users, size = split.data.n_users, split.data.n_users + split.data.n_items
-    ptr, train, _ = split.distinct  # a pair that the data repeats is one edge
+    ptr, train, *_ = split.distinct  # a pair that the data repeats is one edge
     users = torch.from_numpy(np.repeat(np.arange(n_users), np.diff(ptr)))
     items = torch.from_numpy(train.astype(np.int64)) + n_users
     ends = torch.stack([torch.cat([users, items]), torch.cat([items, users])])

@@ -5,6 +5,8 @@
 
 The original learns by one drawn negative for each position; the full softmax needs none and ranks better. A round is
 one epoch over all users, in mini-batches of users, by AdamW. An item that a history repeats stands at its newest place.
+Items of the same time get a new order in every round (`reorder`), so that the model does not learn an order by heart
+that the split drew for them.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class SASRec(CentralMethod, SequenceSettings):
     def descend(self, model: Params, devices: Devices, users: Tensor, keys: Tensor, steps: int) -> None:
         """One step of AdamW, of `steps` in all, on the mean over all positions of these users; in place."""
         params = {name: model[name] for name in self.network.params()}
-        history = devices.history(users)
+        history = self.ordered(devices.history(users), keys)
         windows = Windows.of(history.items, history.counts, self.window)
         _, total = gradient(self.network, params, windows, self.dropout, stream_keys(keys, 0))
         count = max(1, int(windows.counts.sum()))
@@ -67,7 +69,7 @@ class SASRec(CentralMethod, SequenceSettings):
         model |= self.stepped(params, mean, model, steps)
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
-        ptr, train, _ = split.distinct
+        ptr, train, *_ = split.distinct
         codes = users.cpu().numpy()
         counts = torch.from_numpy(np.diff(ptr)[codes]).to(model["items"].device)
         _, found = ragged(ptr, train, codes)

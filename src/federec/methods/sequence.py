@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from torch import Tensor
 
+from federec.cohort.draw import History
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam, server_adam
 from federec.mathematics.transformer import Transformer
@@ -28,6 +30,8 @@ class SequenceSettings(Part):
     """Heads of attention; `dim` must be a multiple of them."""
     window: PositiveInt = 200
     """Items of a history that the model sees at once, the newest ones when it ranks."""
+    reorder: bool = True
+    """Whether items of the same time are put into a new order in every round: nobody knows which came first."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.4
     """Fraction of the values that are set to zero during training."""
     lr: NonNegativeFloat = 0.003
@@ -54,6 +58,10 @@ class SequenceSettings(Part):
     def falls(self) -> int:
         """Rounds over which the rate falls; outside a run, whose length is not known, those of the default."""
         return self.schedule or self.default_rounds
+
+    def ordered(self, history: History, keys: Tensor) -> History:
+        """The histories as they are learned from in a round, of which `keys` [C] are the devices'."""
+        return history.reordered(keys) if self.reorder else history
 
     def rate(self, done: int, steps: int) -> float:
         """The rate of AdamW after `done` of so many steps: up, then down along a straight line."""

@@ -189,21 +189,27 @@ def _traffic(method: Method) -> dict[str, str]:
 
     if not isinstance(method, DeviceMethod):
         return {}
-    shared, private = (
-        ", ".join(dict.fromkeys(name.split(".")[0].split("/")[0] for name in params)) or "nothing"
-        for params in (method.shared(), method.private())
-    )
+    shared, private = (_parts(params) for params in (method.shared(), method.private()))
     rows = [param for param in method.sends().values() if param.rows]
-    layers = [param for param in method.sends().values() if not param.rows]
+    wide = [param for param in method.sends().values() if not param.rows and ITEMS in param.shape]
+    layers = [param for param in method.sends().values() if not param.rows and ITEMS not in param.shape]
     sent = [f"{4 + 4 * sum(param.shape[0] for param in rows):,} B an item"] if rows else []
     if any(ITEMS in param.shape for param in rows):
-        sent = ["8 B for each pair of its items"]
+        sent = [f"{4 * len(rows)} B for each pair of items of the catalogue"]
+    each = sum(prod(size for size in param.shape if size != ITEMS) for param in wide)
+    sent += [f"{4 * each:,} B for each item of the catalogue"] if wide else []
     sent += [f"{4 * sum(prod(param.shape) for param in layers) / 1e3:,.1f} kB"] if layers else []
     whole, item = kept_bytes(method.private())
     kept = [f"{size:,} {unit}" for size, unit in ((whole, "B"), (item, "B an item")) if size]
     # A large simulation has them once (`runs/checkpointing.py`), but three times while such a round is played again.
     held = " (a simulation three times that)" if method.view == "own" and kept else ""
     return {"shared": shared, "private": private, "kept": f"{_sum(kept)}{held}", "sent": _sum(sent)}
+
+
+def _parts(params: Iterable[str]) -> str:
+    """Names of parameters without their layers: `mlp` for `mlp.0.weight` and `mlp.1.weight`."""
+    names = dict.fromkeys(name.split(".")[0].split("/")[0] for name in params)
+    return ", ".join(f"layer {name}" if name.isdigit() else name for name in names) or "nothing"
 
 
 def _sum(parts: list[str]) -> str:

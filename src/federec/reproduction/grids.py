@@ -195,7 +195,7 @@ GRIDS = {
             "plgc",
             "PLGC: local-global collaboration on other methods",
             "Each base method with and without the plug-in `plgc`, and with each of its two parts. The paper's "
-            "equations were not available: this is one reading of its abstract (see [methods](../methods.md)).",
+            "equations were not available: this is one reading of its abstract (see [its page](../methods/plgc.md)).",
             tuple(
                 row
                 for method in ("fedmf", "fedncf", "pfedrec", "fedrap")

@@ -28,24 +28,34 @@ GOAL = 10.0
 
 def write_summary(book: Book, out: Path, data: Sequence[str] = ()) -> Path:
     """Write `summary.md` from the finished tuned runs on these data sets, by default on all that are tuned."""
-    rows, data = TUNED.rows, data or TUNED.data
-    cells = [Cell(row, name, "tuned", seed) for row in rows for name in data for seed in range(SEEDS["tuned"])]
-    text = summary(rows, data, collect(cells, book))
+    data = data or TUNED.data
+    text = summary(TUNED.rows, data, tuned_runs(book, data))
     make_folder(out)
     path = out / "summary.md"
     write_atomic(path, text)
     return path
 
 
-def summary(rows: Sequence[Row], data: Sequence[str], found: Found) -> str:
-    """The page."""
-    data = [name for name in data if any(key[1:] == (name, "tuned") for key in found)]
-    federated = [row.label for row in rows if row.federated]
+def tuned_runs(book: Book, data: Sequence[str]) -> Found:
+    """The finished tuned runs on these data sets."""
+    cells = [Cell(row, name, "tuned", seed) for row in TUNED.rows for name in data for seed in range(SEEDS["tuned"])]
+    return collect(cells, book)
+
+
+def judge(federated: Sequence[str], data: Sequence[str], found: Found) -> dict[Asked, Claim]:
+    """All claims of the page: one family for the correction."""
     asked: list[Asked] = [(*pair, name) for question in QUESTIONS for pair in question.all_pairs for name in data]
     for name in data:
         if leaders := _leaders(federated, name, found):
             asked.append((leaders[0][0], leaders[1][0], name))
-    claims = decide(asked, found, ["tuned"])
+    return decide(asked, found, ["tuned"])
+
+
+def summary(rows: Sequence[Row], data: Sequence[str], found: Found) -> str:
+    """The page."""
+    data = [name for name in data if any(key[1:] == (name, "tuned") for key in found)]
+    federated = [row.label for row in rows if row.federated]
+    claims = judge(federated, data, found)
     parts = [
         "# What survives\n",
         "Which published ideas help when every method is tuned alike, and by how much.\n",
@@ -77,12 +87,12 @@ def answer(question: Question, data: Sequence[str], claims: Mapping[Asked, Claim
     deciding = _known(question.pairs, data, claims)
     if not deciding:
         return f"**{idea}** is not measured yet."
-    sentences = [f"**{idea} {_helps(deciding)}.**", _tell(question.pairs[0], data, claims)]
+    sentences = [f"**{idea} {_helps(deciding)}.**", tell(question.pairs[0], data, claims)]
     if rest := _known(question.pairs[1:], data, claims):
         named = listed(list(dict.fromkeys(f"{first} against {second}" for first, second, _ in rest)))
         better, worse = (_times(sum(c.verdict == word for c in rest.values())) for word in ("better", "worse"))
         sentences.append(f"In {_count(len(rest), 'comparison')} of {named} it is {better} better and {worse} worse.")
-    sentences += [_tell(pair, data, claims) for pair in question.told]
+    sentences += [tell(pair, data, claims) for pair in question.told]
     planned = sum(
         has_order(first, name) and has_order(second, name) for first, second in question.pairs for name in data
     )
@@ -107,7 +117,7 @@ _NAMED = 3
 """Up to so many data sets a sentence names."""
 
 
-def _tell(pair: tuple[str, str], data: Sequence[str], claims: Mapping[Asked, Claim]) -> str:
+def tell(pair: tuple[str, str], data: Sequence[str], claims: Mapping[Asked, Claim]) -> str:
     """`pfedrec is better than fedmf on ml-1m (+0.6 points). On 5 ...`; empty if nothing was run."""
     here = _known([pair], data, claims)
     clear: list[str] = []

@@ -23,7 +23,7 @@ TUNED_COLUMNS = (("tuned", "full"), ("tuned", "fresh full"), ("tuned", "sampled"
 METRICS = ("ndcg@10", "hr@10")
 NEAR = 2.0
 """Points of HR@10 within which a published figure counts as reached."""
-_SLASH = "\u00a0/ "  # the unbreakable space lets a narrow cell break between the metrics, not inside one
+SLASH = "\u00a0/ "  # the unbreakable space lets a narrow cell break between the metrics, not inside one
 
 
 def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -32,7 +32,8 @@ def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds."""
     if not values:
         return ""
     return f"{fmean(values):.2f}" + (f"\u00a0±\u00a0{stdev(values):.2f}" if len(values) > 1 else "")
@@ -52,11 +53,11 @@ def figures(
     for kind, ranking in TUNED_COLUMNS if only_tuned else COLUMNS:
         groups = [found.get((label, data, kind), Finished()) for label in rows]
         name = ranking if ranking != "fresh full" else "full, fresh"
-        cells = [_SLASH.join(filter(None, (_spread(g.values(ranking, m)) for m in METRICS))) for g in groups]
+        cells = [SLASH.join(filter(None, (spread(g.values(ranking, m)) for m in METRICS))) for g in groups]
         shown[name if only_tuned else f"{kind} {name}"] = cells
     printed = [[known[key] for metric in METRICS if (key := (label, data, metric)) in known] for label in rows]
     if any(shown.get("paper sampled", ())):  # nothing else can be compared with them
-        shown["published"] = [_SLASH.join(f"{value:.2f}" for value in values) for values in printed]
+        shown["published"] = [SLASH.join(f"{value:.2f}" for value in values) for values in printed]
     shown = {name: cells for name, cells in shown.items() if any(cells)}
     shown["sent"] = [_sent(label, data, found) for label in rows]
     lines = [[label, *cells] for label, *cells in zip(rows, *shown.values(), strict=True)]
@@ -67,14 +68,17 @@ def figures(
 def _sent(label: str, data: str, found: Found) -> str:
     group = next(group for kind in DECIDING if (group := found.get((label, data, kind))))
     sizes = [result["communication"]["up_bytes_per_device_round"] for result in group.results]
-    known = [size for size in sizes if size is not None]
-    if not known:
-        return ""
-    size, unit = fmean(known), "B"
-    for larger in ("kB", "MB", "GB"):
-        if size >= 1000:
-            size, unit = size / 1000, larger
-    return f"{size:.3g}\u00a0{unit}"
+    known = [count for count in sizes if count is not None]
+    return size(fmean(known)) if known else ""
+
+
+def size(count: float) -> str:
+    """A number of bytes with its unit."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g}\u00a0{unit}"
+        count /= 1000
+    return f"{count:.3g}\u00a0GB"
 
 
 def _seeds(labels: Sequence[str], data: str, found: Found) -> str:

@@ -51,7 +51,8 @@ def caption(rows: Rows) -> str:
         values = column(lines, "hr@10")
         sentences.append(
             f"With {NAMES[name]} from {min(column(lines, 'rho')):g} to {max(column(lines, 'rho')):g}, HR@10 against 99 "
-            f"items lies between {percent(min(values))} and {percent(max(values))}; it is highest at {float(best['rho']):g}."
+            f"items lies between {percent(min(values))} and {percent(max(values))}; it is highest at "
+            f"{float(best['rho']):g}."
         )
     return f"{' '.join(sentences)} One run for each point, under `clean`."
 
