@@ -111,8 +111,8 @@ def test_a_page_gives_the_verdicts_of_the_summary(hook):
 
     known = hook.known()
     page, judged = summary(TUNED.rows, TUNED.data, known.found), hook.results("pfedrec")
-    told = tell(("pfedrec", "fedmf"), TUNED.data, known.claims).removeprefix("pfedrec against fedmf")
-    assert told and told in page and f"**pfedrec against fedmf**{told}." in judged
+    told = tell(("pfedrec", "fedmf"), TUNED.data, known.claims)
+    assert told and told in page and f"**pfedrec against fedmf.** {told}" in judged
     claim = known.claims["pfedrec", "fedmf", "ml-100k"]
     assert f"| ml-100k | {claim.verdict} ({claim.points}) | " in judged
 

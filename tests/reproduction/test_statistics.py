@@ -18,11 +18,11 @@ def test_a_clear_difference_is_found_and_luck_is_not():
     better = np.maximum(worse - 6, 0)
     clear, luck = (list(gains(a, "hr@10") - gains(worse, "hr@10")) for a in (better, other))
     for difference in (bootstrap(clear), paired_tests([np.stack(clear)])[0].difference):
-        assert difference.verdict == "better" and difference.low > 0.05
+        assert difference.verdict(3) == "better" and difference.low > 0.05
         assert difference.mean == pytest.approx((better < 10).mean() - (worse < 10).mean())
-    assert paired_tests([-np.stack(clear)])[0].difference.verdict == "worse"
+    assert paired_tests([-np.stack(clear)])[0].difference.verdict(3) == "worse"
     for difference in (bootstrap(luck), paired_tests([np.stack(luck)])[0].difference):
-        assert difference.low < 0 < difference.high and difference.verdict == "no clear difference"
+        assert difference.low < 0 < difference.high and difference.verdict(3) == "no clear difference"
 
 
 def test_pairing_narrows_the_interval():
