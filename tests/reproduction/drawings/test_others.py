@@ -12,7 +12,7 @@ from federec.reproduction.drawings.training import trained
 def test_convergence_adds_up_seconds_and_bytes(request_):
     rows = convergence.data(request_)
     assert list(groups(rows, "method")) == [*convergence.METHODS]
-    lines, history = groups(rows, "method")["fedmf"], trained(request_, "fedmf").history
+    lines, history = groups(rows, "method")["fedmf"], trained(request_, "fedmf", engine="torch").history
     assert column(lines, "bytes")[-1] == sum(line["up_bytes"] + line["down_bytes"] for line in history)
     assert column(lines, "hr@10") == [line["test"]["hr@10"] for line in history]
     for name in ("bytes", "seconds"):

@@ -94,7 +94,7 @@ def bytes_caption(rows: Rows) -> str:
     return (
         f"The best round of {best['method']} has the highest NDCG@10 against all items ("
         f"{percent(float(best['full ndcg@10']))}) and costs a device {float(best['bytes']) / 1e6:.2f} MB in "
-        f"{best['rounds']} rounds. {cheapest}"
+        f"{best['rounds']} {'round' if best['rounds'] == 1 else 'rounds'}. {cheapest}"
     )
 
 

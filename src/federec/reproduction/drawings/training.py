@@ -22,6 +22,7 @@ def configured(
     protocol: str = "clean",
     preset: bool = True,
     channel: tuple[dict[str, Any], ...] | None = None,
+    engine: str = "auto",
     **settings: Any,
 ) -> RunConfig:
     """The configuration of a run. `preset`: with the method's preset for this data and protocol, where there is one;
@@ -35,6 +36,7 @@ def configured(
         plugins=plugins,
         settings={**of_method, **settings},
         channel=channel,
+        engine=engine,
         data=request.data,
         protocol=protocol,
         seed=request.seed,
