@@ -75,6 +75,7 @@ def up(
     stage: list[str] | None = STAGE,
     aggregator: str | None = options.AGGREGATOR,
     network: list[str] | None = NETWORK,
+    track: list[str] | None = options.TRACK,
     columns: str | None = options.COLUMNS,
     min_interactions: int | None = options.MIN_INTERACTIONS,
     k_core: int | None = options.K_CORE,
@@ -101,6 +102,7 @@ def up(
     from federec.network.settings import FederationSettings, prepare
     from federec.runs.folder import RunFolder
     from federec.runtimes.flower.up import bring_up
+    from federec.tracking.registry import checked, remember
 
     if resume is not None:
         given_too = {name for name in context.params if context.get_parameter_source(name) is COMMANDLINE}
@@ -128,7 +130,9 @@ def up(
         told = interactions.origin
         if interactions.parts is not None and split is None:
             told = told | {"split": "given"}
+        tracked = checked(track or (), path)
         prepare(path, config.model_copy(update=told), settings, Catalogue.of(interactions))
+        remember(tracked, path)
         for remark in remarks(interactions):
             typer.echo(remark, err=True)
         share_out(path, interactions, devices)
@@ -155,6 +159,7 @@ def prepare(
     stage: list[str] | None = STAGE,
     aggregator: str | None = options.AGGREGATOR,
     network: list[str] | None = NETWORK,
+    track: list[str] | None = options.TRACK,
 ) -> None:
     """Make the folder of a real federation's run.
 
@@ -163,10 +168,13 @@ def prepare(
     from federec.network.catalogue import Catalogue
     from federec.network.settings import FederationSettings
     from federec.network.settings import prepare as make
+    from federec.tracking.registry import checked, remember
 
     config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_, stage, aggregator)
     settings = FederationSettings.checked(**parse_settings(network or [], "--network"))
+    tracked = checked(track or (), out)
     make(out, config, settings, Catalogue.read(catalogue))
+    remember(tracked, out)
     typer.echo(f"start or continue it with: federec federation serve {shlex.quote(str(out))} --certificates FOLDER")
 
 
