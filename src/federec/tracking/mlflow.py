@@ -68,7 +68,7 @@ class _Logged(Log):
         entities = self._mlflow.entities
         settings = [entities.Param(_key(name), str(value)) for name, value in settings_of(run.config).items()]
         self._client.log_batch(self._id, params=settings)
-        self._tag(versions())
+        self._tag({"mlflow.source.name": "federec", "mlflow.source.type": "LOCAL"} | versions())
 
     def round(self, line: Line) -> None:
         self._add(round_figures(line), line["round"])
