@@ -37,9 +37,9 @@ def compare(
     folders = finished(runs)
     if not (intervals or baseline or metric or csv or latex or as_json):
         from federec.reporting.tables import compare_table
-        from federec.runs.folder import RunFolder
+        from federec.runs.record import RunRecord
 
-        compare_table([RunFolder(path).result() for path in folders])
+        compare_table([RunRecord(path).result() for path in folders])
         return
     from federec.reproduction.compare import compare as compared
 
@@ -56,10 +56,10 @@ def compare(
 
 def finished(paths: list[Path]) -> list[Path]:
     """The folders of finished runs; says which others were left out."""
-    from federec.runs.folder import RunFolder
+    from federec.runs.record import RunRecord
 
     finished, no_runs = [], 0
-    for folder in map(RunFolder, paths):
+    for folder in map(RunRecord, paths):
         if folder.path.is_file():  # a file in runs/* is no run
             continue
         if folder.finished or not folder.path.exists():  # a path that is not there is refused when it is read

@@ -19,6 +19,7 @@ from federec.methods.base import Method
 from federec.methods.default import default_method
 from federec.methods.registry import method_class
 from federec.plugins.registry import Plugins, build, with_plugins
+from federec.reporting.details import examples_of
 from federec.reporting.live import live
 from federec.reporting.report import html_report
 from federec.runs.config import RunConfig, fewer_rounds
@@ -233,7 +234,8 @@ def _loop(
         }
         result = outcome(config, method, described, worker.engine_choice, point, history, review, reviewing)
         if folder is not None and group.first:
-            folder.write_result(result, review.ranks, html_report(result, history, review.ranks, data))
-        # Without the data a report has no user's id
+            examples = examples_of(review.ranks, data)
+            folder.write_result(result, review.ranks, html_report(result, history, review.ranks, examples), examples)
+        # Without examples a report has nothing of single users
         logs.finish(result, lambda: html_report(result, history, review.ranks))
     return Run(config, method, result, history, point, split.data, review.ranks)
