@@ -275,13 +275,13 @@ for package, words in {commands}.items():
 @pytest.fixture
 def compare_failing(federec, monkeypatch, popular):
     """Run a command in which this exception is raised."""
-    from federec.runs.folder import RunFolder
+    from federec.runs.record import RunRecord
 
     def call(failure):
         def fail(self):
             raise failure
 
-        monkeypatch.setattr(RunFolder, "result", fail)
+        monkeypatch.setattr(RunRecord, "result", fail)
         return federec("compare", popular)
 
     return call
