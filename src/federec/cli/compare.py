@@ -17,7 +17,7 @@ def compare(
         False, "--intervals", help="Differences to the baseline, with paired 95 % intervals over users and seeds."
     ),
     baseline: Path | None = Option(
-        None, readable=False, help="The run to compare the others with, with intervals. [default: the first one]"
+        None, readable=False, help="With intervals: the run to compare the others with. [default: the first one]"
     ),
     metric: str | None = Option(
         None,
@@ -28,9 +28,9 @@ def compare(
     latex: bool = Option(False, "--latex", help="Print a LaTeX table, with intervals."),
     as_json: bool = Option(False, "--json", help="Print JSON, with intervals."),
 ) -> None:
-    """One table of runs: seeds are averaged, protocols kept apart.
+    """Print one table of runs; protocols are kept apart.
 
-    Folders that hold no finished run are left out.
+    Runs that differ only in their seed are one row, with their mean. Folders that hold no finished run are left out.
     """
     if sum((csv, latex, as_json)) > 1:
         raise UserError("choose one of --csv, --latex and --json")

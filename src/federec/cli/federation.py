@@ -86,15 +86,15 @@ def up(
         None,
         metavar="RULE",
         autocompletion=one_of("leave-one-out"),
-        help="leave-one-out, where the data has a split column: devices hold out their own two newest items.",
+        help="leave-one-out; needed if the data has a split column. Devices hold out their own two newest items.",
     ),
     resume: Path | None = Option(None, readable=False, help="Continue the unfinished federation in this folder."),
     quiet: bool = Option(False, "--quiet", "-q", help="Print no progress; for logs."),
     as_json: bool = JSON,
 ) -> None:
-    """A whole federation on this machine, stopped when it is over.
+    """Run a whole federation on this machine.
 
-    Server and nodes run on loopback, with TLS and keys.
+    Server and devices are processes that talk over TLS on loopback. They are stopped when the run is over.
     """
     from federec.data.describe import remarks
     from federec.network.catalogue import Catalogue
@@ -187,7 +187,10 @@ def serve(
     insecure: bool = Option(False, "--insecure", help="Without TLS; only where the host is loopback."),
     message_mb: int = MESSAGE_MB,
 ) -> None:
-    """Serve a federation, from where it stands to its end. Only devices whose certificate is in RUN/nodes get in."""
+    """Run the server of a federation until its run is finished.
+
+    The same command continues a run that was stopped. Only devices whose certificate is in RUN/nodes get in.
+    """
     from federec.runtimes.flower.server import run as start
 
     try:
@@ -209,7 +212,10 @@ def join(
     ),
     message_mb: int = MESSAGE_MB,
 ) -> None:
-    """Take part with a device, until stopped. It runs only what is installed here, and says what it may send."""
+    """Take part in a federation with a device, until stopped.
+
+    It runs only what is installed here, and says what it may send.
+    """
     from federec.runtimes.flower.node import join as take_part
 
     try:

@@ -27,7 +27,7 @@ SELECT = Option(
 PATIENCE = Option(None, help="Stop after this many rounds without a better one. [default: play all rounds]")
 PARTICIPATION = Option(None, help="Fraction of the devices in a round. [default: the method's own]")
 EVALUATE_USERS = Option(None, help="Evaluate this many users, drawn at random. [default: all]")
-DEVICE = Option(None, autocompletion=one_of("cpu", "cuda"), help="cpu or cuda. [default: cpu]")
+DEVICE = Option(None, autocompletion=one_of("cpu", "cuda"), help="Hardware: cpu or cuda. [default: cpu]")
 STAGE = Option(
     None,
     "--stage",

@@ -41,14 +41,17 @@ def train(
     preset: str | None = Option(
         None,
         autocompletion=one_of(*PRESETS),
-        help="Settings found on validation: clean, or see `federec methods NAME`.",
+        help="Take settings found on validation: clean for those of this data set; `federec methods NAME` lists all.",
     ),
     set_: list[str] | None = options.SET,
     select: str | None = options.SELECT,
     patience: int | None = options.PATIENCE,
     participation: float | None = options.PARTICIPATION,
     fresh_steps: int | None = Option(
-        None, min=0, help="Rank test items once more after so many local rounds on the fresh history. [default: 0]"
+        None,
+        min=0,
+        help="After training, let devices learn this many rounds more from all items before the test item, and rank it "
+        "again. [default: 0]",
     ),
     evaluate_users: int | None = options.EVALUATE_USERS,
     device: str | None = options.DEVICE,
@@ -57,7 +60,7 @@ def train(
     engine: str | None = Option(
         None,
         autocompletion=one_of("auto", "torch", "fused"),
-        help="torch, or fused kernels where the method has them. [default: auto]",
+        help="torch, or fused: kernels, where the method has them. [default: auto, what is faster for the run]",
     ),
     columns: str | None = options.COLUMNS,
     min_interactions: int | None = options.MIN_INTERACTIONS,
