@@ -38,6 +38,8 @@ THOROUGH = (
     "tests/kernels/",  # compile kernels
     "fused",
     "tests/checks/",  # run all checks
+    "mlflow",  # make databases
+    "MLflow",
     "many items",
     "tests/network/test_server.py",  # play whole federations
     "tests/network/test_traffic.py",

@@ -1,6 +1,6 @@
-"""Imports point one way: cli -> checks -> reproduction -> runtimes -> network -> runs -> reporting -> federation ->
-plugins -> methods -> mathematics, stages, aggregators -> cohort -> data, federation -> kernels, and evaluation -> data.
-Errors, files, settings and streams may be used by all."""
+"""Imports point one way: cli -> checks -> reproduction -> runtimes -> network -> tracking -> runs -> reporting ->
+federation -> plugins -> methods -> mathematics, stages, aggregators -> cohort -> data, federation -> kernels, and
+evaluation -> data. Errors, files, settings and streams may be used by all."""
 
 import ast
 from pathlib import Path
@@ -20,6 +20,7 @@ BELOW["federation"] = {"plugins", "kernels", *BELOW["plugins"]}
 for package in (
     "reporting",
     "runs",
+    "tracking",
     "network",
     "runtimes",
     "reproduction",

@@ -12,6 +12,9 @@ import federec as fr
 WITH_METHODS = ("Run", "Comparison", "Interactions", "Tuned")
 """Classes that users get and whose methods they call."""
 
+TRACKERS = {"TensorBoard": "tensorboard", "MLflow": "mlflow"}
+"""Names whose examples need an extra."""
+
 
 @pytest.fixture(scope="module")
 def names():
@@ -49,6 +52,8 @@ def test_every_public_method_is_documented(name):
 
 @pytest.mark.parametrize("name", fr.__all__)
 def test_the_examples_run(name, names, tmp_path, monkeypatch):
+    if extra := TRACKERS.get(name):
+        pytest.importorskip(extra, reason=f"pip install federec[{extra}]")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "pandas", raising=False)  # frames are of polars in the examples
     for example in doctest.DocTestFinder().find(getattr(fr, name), name, globs=names):

@@ -13,8 +13,15 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.thorough
-def test_importing_does_not_wait_for_torch():
-    code = "import sys, federec, federec.cli.main; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
+@pytest.mark.parametrize(
+    ("imported", "absent"),
+    [
+        ("federec, federec.cli.main", ("torch", "polars")),
+        ("federec.runtimes.local, federec.tracking.registry", ("tensorboard", "mlflow")),
+    ],
+)
+def test_importing_does_not_wait_for_what_is_not_needed_yet(imported, absent):
+    code = f"import sys, {imported}; sys.exit(bool(sys.modules.keys() & {{*{absent}}}))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

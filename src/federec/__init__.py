@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from federec.stages.quantise import Quantise as Quantise
     from federec.stages.secure_sum import SecureSum as SecureSum
     from federec.stages.top_rows import TopRows as TopRows
+    from federec.tracking.mlflow import MLflow as MLflow
+    from federec.tracking.tensorboard import TensorBoard as TensorBoard
 
 __version__ = "0.2.0"
 
@@ -108,6 +110,7 @@ _HOMES = {
     "LightGCN": "methods.lightgcn",
     "LocalOnly": "methods.local_only",
     "MF": "methods.mf",
+    "MLflow": "tracking.mlflow",
     "MetaMF": "methods.metamf",
     "NCF": "methods.ncf",
     "NegativeCount": "methods.negative_count",
@@ -125,6 +128,7 @@ _HOMES = {
     "SASRec": "methods.sasrec",
     "SecureSum": "stages.secure_sum",
     "Step": "cohort.cohort",
+    "TensorBoard": "tracking.tensorboard",
     "TopRows": "stages.top_rows",
     "Tuned": "reproduction.tune",
     "UserError": "errors",

@@ -53,3 +53,15 @@ class Part(Settings):
     def called(cls) -> str:
         """What it is called in an error."""
         return f"'{cls.__name__}'"
+
+
+def named(text: str, what: str) -> tuple[str, dict[str, str]]:
+    """The name and the settings of a part, written as on the command line: `dense`, `clip:norm=1`. `what` it is."""
+    name, _, settings = text.partition(":")
+    values = {}
+    for pair in settings.split(",") if settings.strip() else ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"{what} '{text}': write it as NAME or NAME:KEY=VALUE,KEY=VALUE")
+        values[key.strip()] = value
+    return name.strip(), values

@@ -55,6 +55,21 @@ def test_from_init_to_forget(federec, refused, place, phone):
     assert "is not a device folder" in refused("device", "status")
 
 
+def test_status_says_what_noise_has_used_up(federec, place, phone):
+    from federec.network.device_folder import DeviceFolder
+    from federec.network.keys import Key
+    from federec.network.ledger import Answer
+
+    assert json.loads(federec("device", "status", "--json").out)["took part"] == "in 0 rounds of 0 runs"
+    device = DeviceFolder.open(place / "device", Key.file(keys(place)[0]))
+    for round_ in (1, 2):
+        with device.change():
+            device.ledger.keep("train", Answer("films", round_, "", b""), rho=0.08)
+    device.close()
+    said = "in 2 rounds of 1 run; noise has used up epsilon 3.13 (delta 1e-06)"  # 0.16 + 2 sqrt(0.16 ln 10^6)
+    assert json.loads(federec("device", "status", "--json").out)["took part"] == said
+
+
 def test_items_that_are_not_there(refused, phone):
     assert "no item is called 'm77' - did you mean 'm7' (Heat (1995))?" in refused("device", "add", "m77")
     assert "did you mean 'm7' (Heat (1995))?" in refused("device", "add", "heat 1995")

@@ -186,7 +186,7 @@ def test_no_line_of_a_list_of_commands_is_cut(federec, monkeypatch, words):
 def test_the_shell_completes_names(federec, monkeypatch):
     from federec.cli import reproduce
     from federec.cli.names import METHODS as METHOD_NAMES
-    from federec.cli.names import METRICS, PRESETS, STAGES, TABLES
+    from federec.cli.names import METRICS, PRESETS, STAGES, TABLES, TRACKERS
     from federec.cli.names import PLUGINS as PLUGIN_NAMES
     from federec.cli.names import SETS as SET_NAMES
     from federec.data.sets import SETS
@@ -195,7 +195,9 @@ def test_the_shell_completes_names(federec, monkeypatch):
     from federec.reproduction import budget
     from federec.reproduction.grids import GRIDS
     from federec.stages import registry
+    from federec.tracking import registry as tracking
 
+    assert set(TRACKERS) == set(tracking.TRACKERS)
     assert (set(STAGES), set(TABLES)) == (set(registry.STAGES), {*GRIDS, "summary", "figures", "all"})
     assert set(METRICS) == {f"{ranking}.{name}" for ranking in RANKINGS for name in NAMES}
     named = {name for method in METHODS for name in (*presets(method), *presets(method, ["dualper"]))}
@@ -273,13 +275,13 @@ for package, words in {commands}.items():
 @pytest.fixture
 def compare_failing(federec, monkeypatch, popular):
     """Run a command in which this exception is raised."""
-    from federec.runs.folder import RunFolder
+    from federec.runs.record import RunRecord
 
     def call(failure):
         def fail(self):
             raise failure
 
-        monkeypatch.setattr(RunFolder, "result", fail)
+        monkeypatch.setattr(RunRecord, "result", fail)
         return federec("compare", popular)
 
     return call

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 
@@ -16,6 +19,14 @@ def test_one_run_has_its_report_written_again(federec, runs):
     assert page.read_text() == before
     assert federec("report", runs[0], "-o", runs[0] / "other.html").code == 0
     assert (runs[0] / "other.html").read_text() == before
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_who_only_reads_a_run_does_not_wait_for_torch(runs, command):
+    code = f"import sys; from federec.cli.main import app; app(['{command}', sys.argv[1]], standalone_mode=False)"
+    code += "; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code, runs[0]], timeout=60).returncode == 0
 
 
 def test_several_runs_share_a_page(federec, runs, tmp_path, monkeypatch, ratings):

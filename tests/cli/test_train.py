@@ -318,3 +318,12 @@ def test_without_a_file_for_test_the_option_is_named(refused, ratings, tmp_path)
     valid = tmp_path / "valid.csv"
     valid.write_text("user,item,timestamp\nu0,new,99\n")
     assert "add --test-file" in refused("train", "popularity", "--data", ratings, "--valid-file", valid)
+
+
+def test_the_command_line_tracks_and_a_resumed_run_goes_on(federec, refused, ratings, tmp_path):
+    pytest.importorskip("tensorboard", reason="pip install federec[tensorboard]")
+    out, how = tmp_path / "run", ("--rounds", 2, "--quiet", "--set", "dim=4")
+    assert federec("train", "fedmf", "--data", ratings, "--track", "tensorboard", "--out", out, *how).code == 0
+    assert len(list(out.glob("events.out.tfevents.*"))) == 1
+    assert "leave out the other options" in refused("train", "--resume", out, "--track", "tensorboard")
+    assert "did you mean 'mlflow'" in refused("train", "fedmf", "--data", ratings, "--track", "mlfow")

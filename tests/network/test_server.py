@@ -29,6 +29,8 @@ from federec.runtimes.in_process import (
     of_version,
 )
 from federec.runtimes.local import run as run_locally
+from federec.tracking.registry import remember
+from federec.tracking.tensorboard import TensorBoard
 
 IN_CLEAR = [
     name
@@ -73,6 +75,19 @@ def test_the_earliest_of_equal_rounds_counts_whatever_the_last_bits_say(federati
     lines = (federated.run / "rounds.jsonl").read_text().splitlines()
     values = [json.loads(line)["valid"]["ndcg@10"] for line in lines]
     assert values == sorted(values) and len(set(values)) == 3
+
+
+def test_a_federation_can_be_tracked(federation, random_split):
+    pytest.importorskip("tensorboard", reason="pip install federec[tensorboard]")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    federated = federation(random_split().data, settings=small("pfedrec"), rounds=2)
+    remember([TensorBoard()], federated.run)
+    result = federated.serve()
+    read = EventAccumulator(str(federated.run)).Reload()
+    assert [each.step for each in read.Scalars("valid/hr@10")] == [1, 2]
+    [tested] = read.Scalars("result/test.sampled.hr@10")
+    assert tested.value == pytest.approx(result["test"]["sampled"]["hr@10"])
 
 
 def test_whole_tables_change_nothing_but_bytes(federation, random_split, tmp_path):

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from federec.evaluation.metrics import lightest_quarter, rank_metrics
-from federec.reporting.details import Group, Tenth, positions_of, quarters, tenths
+from federec.evaluation.metrics import lightest_quarter, rank_metrics, user_metrics
+from federec.reporting.details import Group, Tenth, _ndcg, positions_of, quarters, tenths
 
 
 def test_positions_count_from_one_and_hold_all_items():
@@ -38,6 +38,18 @@ def test_quarters_leave_out_users_without_a_test_item():
     ranks = {"test full": full, "test owner": owner, "test sampled": torch.tensor([0, 0, -1, 0, 0])}
     found = quarters(ranks | {"training items": torch.tensor([1, 2, 3, 4, 5])})
     assert [group.name for group in found] == ["1", "2", "4", "5"]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_ndcg_is_that_of_the_metrics(several):
+    draw = torch.Generator().manual_seed(1)
+    full, users = torch.randint(-1, 30, (200,), generator=draw), 200
+    ranks = {"test full": full, "test sampled": torch.zeros(users)}
+    if several:  # some users have many, some none
+        ranks["test owner"] = torch.randint(40, (200,), generator=draw).to(torch.int32)
+        ranks["test sampled"] = torch.zeros(users := 45)
+    expected = user_metrics(full, ranks.get("test owner"), users)["ndcg@10"]
+    torch.testing.assert_close(torch.from_numpy(_ndcg(ranks)), expected, equal_nan=True, rtol=1e-12, atol=0)
 
 
 def test_tenths_are_of_items_by_popularity():

@@ -6,6 +6,7 @@ import torch
 from tests.reporting.reader import Reader
 
 import federec as fr
+from federec.reporting.details import examples_of
 from federec.reporting.report import html_report, html_summary, in_words
 
 
@@ -16,7 +17,7 @@ def run(random_split):
 
 @pytest.fixture(scope="module")
 def html(run):
-    return html_report(run.result, run.history, run.ranks, run.data)
+    return html_report(run.result, run.history, run.ranks, examples_of(run.ranks, run.data))
 
 
 def test_the_report_says_what_was_run_and_how_it_went(run, html):
@@ -117,7 +118,7 @@ def test_runs_of_older_versions_have_a_report(run):
         result[part] = {kind: {"hr@10": 0.5, "ndcg@10": 0.3} for kind in ("sampled", "full")}
     history = [{key: line[key] for key in ("round", "loss", "valid", "test")} for line in run.history]
     ranks = {key: run.ranks[key] for key in ("valid sampled", "test sampled", "valid full", "test full")}
-    read = Reader(html_report(result, history, ranks, run.data))
+    read = Reader(html_report(result, history, ranks, examples_of(ranks, run.data)))
     assert "chosen by validation sampled.hr@10" in read.text
     assert read.text.count("Left out: the version of federec that made this run did not keep") == 3
     assert "Machine" not in read.text
@@ -139,7 +140,7 @@ def test_only_example_users_are_named(run, html):
     assert len(named) == 5
     assert "<h3>User" not in html_report(run.result, run.history, run.ranks), "without data there are no titles"
     without = {key: value for key, value in run.ranks.items() if key != "examples"}
-    assert "<h3>User" not in html_report(run.result, run.history, without, run.data)
+    assert "<h3>User" not in html_report(run.result, run.history, without, examples_of(without, run.data))
 
 
 def test_notebooks_show_a_part_of_it(run):
@@ -149,7 +150,10 @@ def test_notebooks_show_a_part_of_it(run):
 
 def test_scores_that_are_nowhere_do_not_break_it(run):
     ranks = run.ranks | {"recommended": torch.zeros(40, dtype=torch.int32)}
-    broken, whole = (Reader(html_report(run.result, run.history, each, run.data)).text for each in (ranks, run.ranks))
+    broken, whole = (
+        Reader(html_report(run.result, run.history, each, examples_of(each, run.data))).text
+        for each in (ranks, run.ranks)
+    )
     assert broken != whole and "nan" not in broken.lower().split()
 
 

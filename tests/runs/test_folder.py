@@ -141,7 +141,7 @@ def test_each_state_is_stored_once(tmp_path, data):
     run = fr.train("ials", data, rounds=3, out=tmp_path / "run")
     names = {file.name for file in (tmp_path / "run" / "model").iterdir()}
     states = {"state-3.safetensors", f"state-{run.result['best_round']}.safetensors"}
-    assert names == {"model.json", "ranks.safetensors", *states}
+    assert names == {"model.json", "examples.json", "ranks.safetensors", *states}
 
 
 def test_the_best_state_of_a_loaded_checkpoint_does_not_move_with_the_newest(tmp_path, data):

@@ -17,7 +17,7 @@ def compare(
         False, "--intervals", help="Differences to the baseline, with paired 95 % intervals over users and seeds."
     ),
     baseline: Path | None = Option(
-        None, readable=False, help="The run to compare the others with, with intervals. [default: the first one]"
+        None, readable=False, help="With intervals: the run to compare the others with. [default: the first one]"
     ),
     metric: str | None = Option(
         None,
@@ -28,18 +28,18 @@ def compare(
     latex: bool = Option(False, "--latex", help="Print a LaTeX table, with intervals."),
     as_json: bool = Option(False, "--json", help="Print JSON, with intervals."),
 ) -> None:
-    """One table of runs: seeds are averaged, protocols kept apart.
+    """Print one table of runs; protocols are kept apart.
 
-    Folders that hold no finished run are left out.
+    Runs that differ only in their seed are one row, with their mean. Folders that hold no finished run are left out.
     """
     if sum((csv, latex, as_json)) > 1:
         raise UserError("choose one of --csv, --latex and --json")
     folders = finished(runs)
     if not (intervals or baseline or metric or csv or latex or as_json):
         from federec.reporting.tables import compare_table
-        from federec.runs.folder import RunFolder
+        from federec.runs.record import RunRecord
 
-        compare_table([RunFolder(path).result() for path in folders])
+        compare_table([RunRecord(path).result() for path in folders])
         return
     from federec.reproduction.compare import compare as compared
 
@@ -56,10 +56,10 @@ def compare(
 
 def finished(paths: list[Path]) -> list[Path]:
     """The folders of finished runs; says which others were left out."""
-    from federec.runs.folder import RunFolder
+    from federec.runs.record import RunRecord
 
     finished, no_runs = [], 0
-    for folder in map(RunFolder, paths):
+    for folder in map(RunRecord, paths):
         if folder.path.is_file():  # a file in runs/* is no run
             continue
         if folder.finished or not folder.path.exists():  # a path that is not there is refused when it is read

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from federec.data.interactions import Interactions
     from federec.network.device_folder import DeviceFolder
     from federec.network.keys import Key
+    from federec.network.ledger import Spent
 
     Make = Callable[[Path, Key], DeviceFolder]
 
@@ -110,7 +111,7 @@ def add(
 
 @app.command()
 def status(folder: Path = FOLDER, key: Path | None = KEY, as_json: bool = JSON) -> None:
-    """What the folder holds, in numbers."""
+    """Show what the folder holds, in numbers."""
     from datetime import datetime
 
     from federec.reporting.tables import summary_table
@@ -130,6 +131,7 @@ def status(folder: Path = FOLDER, key: Path | None = KEY, as_json: bool = JSON) 
             when = datetime.fromtimestamp(head.time).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
             method = "+".join([head.config["method"], *head.config["plugins"]])
             summary |= {"learned": f"{method}, round {head.round} of run '{head.run}', {when}"}
+        summary["took part"] = _took_part(device.ledger.spent)
     show(summary, as_json, summary_table)
 
 
@@ -141,7 +143,7 @@ def recommend(
     key: Path | None = KEY,
     as_json: bool = JSON,
 ) -> None:
-    """The k best items that a user does not have, offline.
+    """Recommend to a user of this device, offline.
 
     Ranked are the items whose shared rows have reached the device in some round.
     """
@@ -267,6 +269,15 @@ def forget(
         device.forget(number, item)
         what = "everything" if item is None else _named(device, item)
         typer.echo(f"forgot {what} and the private parameters; interactions left: {len(device.history(number)):,}")
+
+
+def _took_part(spent: Spent) -> str:
+    """What has left the device, and what noise has used up of its budget."""
+    from federec.network.policy import DELTA, epsilon
+
+    runs = "1 run" if len(spent.runs) == 1 else f"{len(spent.runs)} runs"
+    used = f"; noise has used up epsilon {epsilon(spent.rho):.3g} (delta {DELTA:g})" if spent.rho else ""
+    return f"in {spent.rounds:,} rounds of {runs}{used}"
 
 
 def _erase(folder: Path, yes: bool) -> None:

@@ -16,8 +16,10 @@ EXTRAS = {
     "cryptography": "flower",
     "flwr": "flower",
     "matplotlib": "results",
+    "mlflow-skinny": "mlflow",
     "optuna": "results",
     "scikit-learn": "results",
+    "tensorboard": "tensorboard",
 }
 """Packages that only some commands need -> the extra that installs them."""
 

@@ -75,6 +75,7 @@ def up(
     stage: list[str] | None = STAGE,
     aggregator: str | None = options.AGGREGATOR,
     network: list[str] | None = NETWORK,
+    track: list[str] | None = options.TRACK,
     columns: str | None = options.COLUMNS,
     min_interactions: int | None = options.MIN_INTERACTIONS,
     k_core: int | None = options.K_CORE,
@@ -85,15 +86,15 @@ def up(
         None,
         metavar="RULE",
         autocompletion=one_of("leave-one-out"),
-        help="leave-one-out, where the data has a split column: devices hold out their own two newest items.",
+        help="leave-one-out; needed if the data has a split column. Devices hold out their own two newest items.",
     ),
     resume: Path | None = Option(None, readable=False, help="Continue the unfinished federation in this folder."),
     quiet: bool = Option(False, "--quiet", "-q", help="Print no progress; for logs."),
     as_json: bool = JSON,
 ) -> None:
-    """A whole federation on this machine, stopped when it is over.
+    """Run a whole federation on this machine.
 
-    Server and nodes run on loopback, with TLS and keys.
+    Server and devices are processes that talk over TLS on loopback. They are stopped when the run is over.
     """
     from federec.data.describe import remarks
     from federec.network.catalogue import Catalogue
@@ -101,6 +102,7 @@ def up(
     from federec.network.settings import FederationSettings, prepare
     from federec.runs.folder import RunFolder
     from federec.runtimes.flower.up import bring_up
+    from federec.tracking.registry import checked, remember
 
     if resume is not None:
         given_too = {name for name in context.params if context.get_parameter_source(name) is COMMANDLINE}
@@ -128,7 +130,9 @@ def up(
         told = interactions.origin
         if interactions.parts is not None and split is None:
             told = told | {"split": "given"}
+        tracked = checked(track or (), path)
         prepare(path, config.model_copy(update=told), settings, Catalogue.of(interactions))
+        remember(tracked, path)
         for remark in remarks(interactions):
             typer.echo(remark, err=True)
         share_out(path, interactions, devices)
@@ -155,6 +159,7 @@ def prepare(
     stage: list[str] | None = STAGE,
     aggregator: str | None = options.AGGREGATOR,
     network: list[str] | None = NETWORK,
+    track: list[str] | None = options.TRACK,
 ) -> None:
     """Make the folder of a real federation's run.
 
@@ -163,10 +168,13 @@ def prepare(
     from federec.network.catalogue import Catalogue
     from federec.network.settings import FederationSettings
     from federec.network.settings import prepare as make
+    from federec.tracking.registry import checked, remember
 
     config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_, stage, aggregator)
     settings = FederationSettings.checked(**parse_settings(network or [], "--network"))
+    tracked = checked(track or (), out)
     make(out, config, settings, Catalogue.read(catalogue))
+    remember(tracked, out)
     typer.echo(f"start or continue it with: federec federation serve {shlex.quote(str(out))} --certificates FOLDER")
 
 
@@ -179,7 +187,10 @@ def serve(
     insecure: bool = Option(False, "--insecure", help="Without TLS; only where the host is loopback."),
     message_mb: int = MESSAGE_MB,
 ) -> None:
-    """Serve a federation, from where it stands to its end. Only devices whose certificate is in RUN/nodes get in."""
+    """Run the server of a federation until its run is finished.
+
+    The same command continues a run that was stopped. Only devices whose certificate is in RUN/nodes get in.
+    """
     from federec.runtimes.flower.server import run as start
 
     try:
@@ -201,7 +212,10 @@ def join(
     ),
     message_mb: int = MESSAGE_MB,
 ) -> None:
-    """Take part with a device, until stopped. It runs only what is installed here, and says what it may send."""
+    """Take part in a federation with a device, until stopped.
+
+    It runs only what is installed here, and says what it may send.
+    """
     from federec.runtimes.flower.node import join as take_part
 
     try:

@@ -17,6 +17,7 @@ SETS = (
 )
 
 STAGES = ("clip", "laplace", "gaussian", "dense", "top-rows", "quantise", "secure-sum")
+TRACKERS = ("tensorboard", "mlflow")
 TABLES = (
     "all",
     "tuned",

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer import Option
 
-from federec.cli.names import METHODS, METRICS, PLUGINS, SETS, STAGES, one_of
+from federec.cli.names import METHODS, METRICS, PLUGINS, SETS, STAGES, TRACKERS, one_of
 
 METHOD_NAMES, PLUGIN_NAMES, SET_NAMES, STAGE_NAMES = (one_of(*names) for names in (METHODS, PLUGINS, SETS, STAGES))
 WITH = Option(
@@ -27,7 +27,7 @@ SELECT = Option(
 PATIENCE = Option(None, help="Stop after this many rounds without a better one. [default: play all rounds]")
 PARTICIPATION = Option(None, help="Fraction of the devices in a round. [default: the method's own]")
 EVALUATE_USERS = Option(None, help="Evaluate this many users, drawn at random. [default: all]")
-DEVICE = Option(None, autocompletion=one_of("cpu", "cuda"), help="cpu or cuda. [default: cpu]")
+DEVICE = Option(None, autocompletion=one_of("cpu", "cuda"), help="Hardware: cpu or cuda. [default: cpu]")
 STAGE = Option(
     None,
     "--stage",
@@ -40,6 +40,14 @@ AGGREGATOR = Option(
     None,
     autocompletion=one_of("mean", "sum", "touched-mean"),
     help="How the server makes one of many updates: mean, sum or touched-mean. [default: the method's own]",
+)
+TRACK = Option(
+    None,
+    "--track",
+    autocompletion=one_of(*TRACKERS),
+    metavar="NAME[:KEY=VALUE,...]",
+    help="Log the run for another program, too: tensorboard, or mlflow:uri=http://localhost:5000,experiment=films; may "
+    "be repeated.",
 )
 PROTOCOL = Option(
     None, autocompletion=one_of("clean", "paper"), help="How negatives are drawn: clean or paper. [default: clean]"

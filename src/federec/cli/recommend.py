@@ -16,9 +16,9 @@ def recommend(
     titles: bool = Option(True, "--titles/--no-titles", help="Show titles, where the data has them."),
     as_json: bool = JSON,
 ) -> None:
-    """The k best items that a user has not touched.
+    """Recommend items to a user of a run.
 
-    They are ranked as the user's own device ranks them.
+    These are the k best items that the user does not have, ranked as the user's own device ranks them.
     """
     from federec.errors import UserError
     from federec.reporting.tables import items_rows, items_table

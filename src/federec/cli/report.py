@@ -35,7 +35,7 @@ def report(
     The page is one HTML file that needs no network. Folders that hold no finished run are left out.
     """
     from federec.files import write_atomic
-    from federec.runs.folder import RunFolder
+    from federec.runs.record import RunRecord
 
     if out is not None and out.is_dir():
         raise UserError(f"{out}: is a folder; name a file, such as {out / 'compare.html'}")
@@ -44,7 +44,7 @@ def report(
         from federec.runtimes.report import report_of
 
         path = out or folders[0] / "report.html"
-        write_atomic(path, report_of(RunFolder(folders[0])))
+        write_atomic(path, report_of(RunRecord(folders[0])))
     else:
         from federec.reproduction.report import comparison_report
 

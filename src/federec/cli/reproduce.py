@@ -25,11 +25,11 @@ def reproduce(
     ),
     tuned: bool = Option(False, "--tuned", help="Also with settings searched on validation."),
     trials: int = Option(TRIALS, min=1, help="Settings that are tried for each method and data set."),
-    seeds: int = Option(5, min=1, help="Runs of a cell at most, seeds 0, 1, ...; fewer with papers' settings."),
+    seeds: int = Option(5, min=1, help="Most runs of a cell, with seeds 0, 1, ...; fewer with papers' settings."),
     jobs: int = Option(1, min=1, help="Processes at the same time, one thread each."),
     rounds: int | None = Option(None, min=1, help="Rounds of each run. [default: that of each method]"),
     only: list[str] | None = Option(None, help="Only rows whose name contains this; may be repeated."),
-    device: str = Option("cpu", help="cpu or cuda."),
+    device: str = Option("cpu", help="Hardware: cpu or cuda."),
     out: Path = Option(Path("docs/results"), help="Folder of the pages, and of the records that they are made of."),
     page_only: bool = Option(False, "--page-only", help="Run nothing; write the pages from the records."),
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -42,14 +41,17 @@ def train(
     preset: str | None = Option(
         None,
         autocompletion=one_of(*PRESETS),
-        help="Settings found on validation: clean, or see `federec methods NAME`.",
+        help="Take settings found on validation: clean for those of this data set; `federec methods NAME` lists all.",
     ),
     set_: list[str] | None = options.SET,
     select: str | None = options.SELECT,
     patience: int | None = options.PATIENCE,
     participation: float | None = options.PARTICIPATION,
     fresh_steps: int | None = Option(
-        None, min=0, help="Rank test items once more after so many local rounds on the fresh history. [default: 0]"
+        None,
+        min=0,
+        help="After training, let devices learn this many rounds more from all items before the test item, and rank it "
+        "again. [default: 0]",
     ),
     evaluate_users: int | None = options.EVALUATE_USERS,
     device: str | None = options.DEVICE,
@@ -58,7 +60,7 @@ def train(
     engine: str | None = Option(
         None,
         autocompletion=one_of("auto", "torch", "fused"),
-        help="torch, or fused kernels where the method has them. [default: auto]",
+        help="torch, or fused: kernels, where the method has them. [default: auto, what is faster for the run]",
     ),
     columns: str | None = options.COLUMNS,
     min_interactions: int | None = options.MIN_INTERACTIONS,
@@ -73,6 +75,7 @@ def train(
     config: Path | None = Option(
         None, readable=False, help="Repeat the run of a config.yaml; other options change it."
     ),
+    track: list[str] | None = options.TRACK,
     resume: Path | None = Option(None, readable=False, help="Continue the unfinished run in this folder."),
     quiet: bool = Option(False, "--quiet", "-q", help="No progress bar; for logs."),
     as_json: bool = JSON,
@@ -103,7 +106,7 @@ def train(
         **source,
     }
     given = {key: value for key, value in given.items() if value is not None}
-    if resume is not None and (given or preset or config is not None or out is not None):
+    if resume is not None and (given or preset or track or config is not None or out is not None):
         raise UserError("--resume continues a run as it was configured; leave out the other options")
     if method is None and config is None and (with_ or set_ or preset):
         raise UserError("--with, --set and --preset belong to a method; name it, such as: federec train pfedrec")
@@ -125,7 +128,7 @@ def train(
             output.say(f"method {resolved.method}: {why}; PFedRec: federec train pfedrec")
         for sentence in fewer_rounds(resolved, asked):
             output.say(sentence)
-        _start(resolved, interactions, out, output)
+        _start(resolved, interactions, out, track or [], output)
 
 
 class Output:
@@ -199,18 +202,20 @@ def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> 
     return RunConfig.checked(**run | {"settings": settings}), run["rounds"]
 
 
-def _start(config: RunConfig, loaded: Interactions | None, out: Path | None, output: Output) -> None:
+def _start(config: RunConfig, loaded: Interactions | None, out: Path | None, track: list[str], output: Output) -> None:
     from federec.cli.announce import announcements, costs
     from federec.runs.folder import RunFolder
     from federec.runtimes.local import run
+    from federec.tracking.registry import checked
 
     group = output.group
     folder = RunFolder(group.agree(out or free_folder(config)))
 
     def job(on_round: OnRound) -> Run:
         with group.together():
-            if group.first:
+            if group.first:  # before the data is read, which may take long
                 folder.refuse_other()
+                checked(track, folder.path)
             data = config.load() if loaded is None else loaded
         for sentence in announcements(config, data):
             output.say(sentence)
@@ -221,7 +226,7 @@ def _start(config: RunConfig, loaded: Interactions | None, out: Path | None, out
             on_round(line, rounds)
 
         # Its origin has the whole path.
-        return run(config.model_copy(update=data.origin), data, folder, watched, group)
+        return run(config.model_copy(update=data.origin), data, folder, watched, group, track=track)
 
     _watch(job, folder, output)
 
@@ -262,15 +267,10 @@ def show_run(result: dict[str, Any], folder: Path, as_json: bool) -> None:
         typer.echo(f"run    {folder}\nreport {report}")
 
 
-def name_of(config: RunConfig) -> str:
-    """METHOD-DATA-PROTOCOL-SEED."""
-    method, data = config.build(), Path(config.data).name.split(".")[0]
-    name = re.sub(r"[^\w.+-]+", "-", "+".join([method.name, *method.plugins]))
-    return "-".join([name, data, config.protocol, f"s{config.seed}"])
-
-
 def free_folder(config: RunConfig) -> Path:
-    """A folder of that name under runs/, with a number behind it where that is taken."""
-    name = name_of(config)
+    """A folder under runs/ with the name of the run, with a number behind it where that is taken."""
+    from federec.runs.config import name_of
+
+    name = name_of(config, config.build())
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     return next(path for path in map(Path("runs").joinpath, names) if not path.exists())

@@ -54,10 +54,9 @@ def tune(
     as_json: bool = JSON,
 ) -> None:
     """Search settings on validation; test items are never used."""
-    from federec.cli.train import name_of
     from federec.data.describe import remarks
     from federec.reproduction.tune import search
-    from federec.runs.config import RunConfig, fewer_rounds
+    from federec.runs.config import RunConfig, fewer_rounds, name_of
     from federec.stages.registry import parse
 
     reading = (columns, min_interactions, k_core, min_rating, repeats, titles, valid_file, test_file)
@@ -81,7 +80,7 @@ def tune(
     def say(line: str) -> None:
         typer.echo(f"\r\033[K{line}" if sys.stderr.isatty() else line, err=True)  # in place of the live line
 
-    interactions, out = config.load(), runs / f"{name_of(config)}.db"
+    interactions, out = config.load(), runs / f"{name_of(config, config.build())}.db"
     for sentence in (*fewer_rounds(config, rounds), *remarks(interactions)):
         say(sentence)
     try:

@@ -155,9 +155,9 @@ class Policy(Settings):
                 "used up."
             )
         if promise.clip or promise.noise:
-            limits = [f"clipped to norm {promise.clip:g}"] if promise.clip else []
-            limits += [f"with {promise.noise} noise of scale {promise.scale:g} or more"] if promise.noise else []
-            told.append(f"Every update is {' and '.join(limits)}.")
+            limits = [f"is clipped to norm {promise.clip:g}"] if promise.clip else []
+            limits += [f"carries {promise.noise} noise of scale {promise.scale:g} or more"] if promise.noise else []
+            told.append(f"Every update {' and '.join(limits)}.")
         told.append(
             "The server also learns that the device is there, when it answers, and how many users it was admitted for."
         )

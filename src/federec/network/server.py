@@ -47,6 +47,8 @@ from federec.runs.config import RunConfig
 from federec.runs.folder import Line, RunFolder
 from federec.runs.loop import EngineChoice, Played, Review, outcome, play_rounds, selected
 from federec.stages.secure_sum import SecureSum
+from federec.tracking.registry import remembered
+from federec.tracking.tracking import tracking
 
 TRIES = 3
 """How often a round is played before the server gives up, and how many rounds in a row may be lost."""
@@ -95,14 +97,17 @@ def _serve(transport: Transport, path: Path, events: Events, root: bytes) -> Non
             shown = {"loss": line["loss"], "hr@10": line["valid"].get("hr@10"), "seconds": round(seconds, 3)}
             events.say("round", round=line["round"], rounds=rounds, **shown)
 
-        point = play_rounds(config, settings.run, server, folder, point, history, on_round)
-        assert point.best_state is not None  # a server has nothing private, and so nothing large
-        began = time.perf_counter()
-        review = server.review(point.best_state, point.best.round)
-        result = outcome(
-            config, server.method, server.data, _ENGINE, point, history, review, time.perf_counter() - began
-        )
-        folder.write_result(result, review.ranks, html_report(result, history))
+        with tracking(remembered(path), config, server.method, folder, history) as logs:
+            point = play_rounds(config, settings.run, server, folder, point, history, logs.on_round(on_round))
+            assert point.best_state is not None  # a server has nothing private, and so nothing large
+            began = time.perf_counter()
+            review = server.review(point.best_state, point.best.round)
+            result = outcome(
+                config, server.method, server.data, _ENGINE, point, history, review, time.perf_counter() - began
+            )
+            report = html_report(result, history)
+            folder.write_result(result, review.ranks, report)
+            logs.finish(result, lambda: report)
         events.say("finished", rounds=len(history))
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 import yaml
-from torch import Tensor
 
-from federec.data.interactions import Interactions
 from federec.reporting.curves import svg_curves
-from federec.reporting.details import examples_section, items_section, users_section
+from federec.reporting.details import Example, Ranks, examples_section, items_section, users_section
 from federec.reporting.figures import STYLE
 from federec.reporting.labels import (
     RANKINGS,
@@ -58,11 +55,11 @@ _SUMS = (
 def html_report(
     result: dict[str, Any],
     history: list[dict[str, Any]],
-    ranks: Mapping[str, Tensor] | None = None,
-    data: Interactions | None = None,
+    ranks: Ranks | None = None,
+    examples: list[Example] | None = None,
 ) -> str:
     """The report: what was run, what came out in words and figures, how it went, what it means for users and items, and
-    how to repeat it. `ranks` are those of the run, `data` is what it was trained on; without them, or without what
+    how to repeat it. `ranks` are those of the run, `examples` a few users by name; without them, or without what
     older versions did not write down, parts are left out."""
     known, federated = ranks or {}, "users_per_node" in result["communication"]
     unit = traffic_unit(result["communication"])
@@ -76,7 +73,7 @@ def html_report(
         f"<h2>Rounds</h2>{svg_curves(history, result['best_round'], unit, costs=True)}",
         _SUMS if federated else users_section(result, known),
         "" if federated else items_section(result, known),
-        "" if federated else examples_section(known, data),
+        "" if federated else examples_section(known, examples),
         _notes(history, result["best_round"]),
         "" if federated else _repeat(result["config"]),
     ]

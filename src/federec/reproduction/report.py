@@ -7,7 +7,7 @@ from pathlib import Path
 
 from federec.reporting.comparison import Compared, Same, html_comparison
 from federec.reproduction.compare import NOTE, Group, compare
-from federec.runs.folder import RunFolder
+from federec.runs.record import RunRecord
 
 
 def comparison_report(folders: Sequence[Path], baseline: Path | None = None, metric: str = "full.ndcg@10") -> str:
@@ -20,7 +20,7 @@ def comparison_report(folders: Sequence[Path], baseline: Path | None = None, met
         (_same(row.group), [cells[place] for place in shown]) for row, cells in zip(comparison.rows, rows, strict=True)
     ]
     runs: dict[tuple[str, Group, int], Compared] = {}
-    for folder in map(RunFolder, folders):
+    for folder in map(RunRecord, folders):
         result = folder.result()
         for row in comparison.rows:
             if row.results.get(result["seed"]) == result:

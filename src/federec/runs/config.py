@@ -243,6 +243,13 @@ class RunConfig(Settings):
         )
 
 
+def name_of(config: RunConfig, method: Method) -> str:
+    """What a run is called if nobody names it: METHOD-DATA-PROTOCOL-SEED."""
+    data = re.sub(r"[<>]", "", Path(config.data).name.split(".")[0])
+    name = re.sub(r"[^\w.+-]+", "-", "+".join([method.name, *method.plugins]))
+    return "-".join([name, data, config.protocol, f"s{config.seed}"])
+
+
 def fewer_rounds(config: RunConfig, asked: int | None) -> list[str]:
     """What to say where a run has fewer rounds than were asked for."""
     if asked is None or asked == config.rounds:

@@ -5,9 +5,11 @@
     model/          state-R.safetensors, the state after R rounds. There are two: the newest, to resume from, and one
                     from which the best round can be recomputed; model.json says which is which. A finished run
                     with large states has only the second.
-                    A finished run has ranks.safetensors: each evaluated user's ranks, to compare runs user by user.
+                    A finished run has ranks.safetensors: each evaluated user's ranks, to compare runs user by user;
+                    and examples.json: a few users with their lists, by name, so that a report needs no data.
     result.json     the outcome, once the run is finished
     report.html     the outcome as a page for people
+    tracking.json   where the run is logged for other programs, if it is
 
 `model.json` is replaced last in every checkpoint, so that it always names complete files. Other files that a killed run
 left behind are removed when it is resumed.
@@ -16,32 +18,24 @@ left behind are removed when it is resumed.
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load as parse_tensors
+import torch
 from safetensors.torch import save as format_tensors
 from torch import Tensor
 
 from federec.errors import UserError
 from federec.federation.state import State
-from federec.files import as_path, cannot_write, make_folder, read_bytes, write_atomic
+from federec.files import cannot_write, make_folder, read_bytes, write_atomic
 from federec.methods.base import Method
+from federec.reporting.details import Example
 from federec.runs import tensors
 from federec.runs.best import Best
 from federec.runs.config import RunConfig
-
-Line = dict[str, Any]
-
-_RESULT = {
-    *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),
-    *("seconds", "peak_rss_mb", "communication", "config", "versions"),
-}
-
+from federec.runs.record import Line as Line
+from federec.runs.record import RunRecord
 
 LARGE = 64 * 2**20
 """A state with more bytes of private parameters is neither copied nor stored after every round."""
@@ -62,12 +56,8 @@ class Checkpoint:
     """Without `best_state`: rounds played before the stored state from which it is recomputed."""
 
 
-class RunFolder:
+class RunFolder(RunRecord):
     """Reads and writes the files of one run."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = as_path(path)
-        self.model = self.path / "model"
 
     def create(self, config: RunConfig) -> None:
         """Start a new run in this folder; if that fails, nothing is left behind."""
@@ -93,41 +83,11 @@ class RunFolder:
             return "holds a finished run already"
         return f"holds an unfinished run ({self._continue})" if self.started else "exists and is not a run folder"
 
-    @property
-    def started(self) -> bool:
-        return (self.path / "config.yaml").is_file()
-
-    @property
-    def finished(self) -> bool:
-        return (self.path / "result.json").is_file()
-
-    @property
-    def federated(self) -> bool:
-        """Whether this is a federation's run, whose devices keep the private part of the model."""
-        return (self.path / "federation.json").is_file()
-
-    @property
-    def _continue(self) -> str:
-        command = "federation up" if self.federated else "train"
-        return f"continue it with: federec {command} --resume {shlex.quote(str(self.path))}"
-
     def config(self, method: Method | None = None) -> RunConfig:
         """The run's settings. `method` is the run's method, where it cannot be found by its reference."""
         if not self.started:
             raise UserError(f"{self.path}: is not a run folder (no config.yaml); name one that `federec train` wrote")
         return RunConfig.read(self.path / "config.yaml", method)
-
-    def lines(self, upto: int) -> list[Line]:
-        """The records of rounds 1..upto."""
-        path = self.path / "rounds.jsonl"
-        texts = read_bytes(path).decode(errors="replace").splitlines()[:upto] if path.is_file() else []
-        try:
-            lines: list[Line] = [json.loads(text) for text in texts]
-            if [line["round"] for line in lines] == list(range(1, upto + 1)):
-                return lines
-        except (ValueError, KeyError, TypeError):
-            pass
-        raise UserError(f"{path}: does not hold rounds 1 to {upto}; the run cannot be used, start a new one")
 
     def add_line(self, line: Line) -> None:
         """Append a round's record."""
@@ -206,33 +166,19 @@ class RunFolder:
             raise UserError(f"{path}: is truncated or damaged; the run cannot be used, start a new one") from None
 
     def ranks(self) -> dict[str, Tensor]:
-        """Each evaluated user's rank of the held-out item, under the keys `valid|test sampled|full`."""
-        try:
-            return parse_tensors(read_bytes(self.model / "ranks.safetensors"))
-        except (SafetensorError, ValueError):
-            raise UserError(f"{self.model / 'ranks.safetensors'}: is damaged; train again") from None
+        """The ranks of held-out items, and what else a report needs; see `runs.loop.Review`."""
+        return {name: torch.from_numpy(array) for name, array in self.rank_arrays().items()}
 
-    def write_result(self, result: dict[str, Any], ranks: dict[str, Tensor], report: str) -> None:
+    def write_result(
+        self, result: dict[str, Any], ranks: dict[str, Tensor], report: str, examples: list[Example] | None = None
+    ) -> None:
         """Finish the run. The result is written last, so that a folder with a result is complete."""
         write_atomic(self.model / "ranks.safetensors", format_tensors(ranks))
+        if examples is not None:
+            write_atomic(self.model / "examples.json", json.dumps(examples, ensure_ascii=False) + "\n")
         write_atomic(self.path / "report.html", report)
         text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False)
         write_atomic(self.path / "result.json", text + "\n")
-
-    def result(self) -> dict[str, Any]:
-        """The outcome."""
-        path = self.path / "result.json"
-        if not self.finished:
-            if self.started:
-                raise UserError(f"{self.path}: is not finished; {self._continue}")
-            raise UserError(f"{self.path}: is not a run folder (no result.json); name one that `federec train` wrote")
-        try:
-            result = json.loads(read_bytes(path))
-        except ValueError:
-            result = None
-        if not isinstance(result, dict) or not result.keys() >= _RESULT:
-            raise UserError(f"{path}: is damaged; train again")
-        return result
 
 
 def _line(line: Line) -> str:

@@ -6,7 +6,7 @@ import inspect
 import logging
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never
 
@@ -19,6 +19,7 @@ from federec.methods.base import Method
 from federec.methods.default import default_method
 from federec.methods.registry import method_class
 from federec.plugins.registry import Plugins, build, with_plugins
+from federec.reporting.details import examples_of
 from federec.reporting.live import live
 from federec.reporting.report import html_report
 from federec.runs.config import RunConfig, fewer_rounds
@@ -29,6 +30,9 @@ from federec.runtimes.run import Run, data_of, fingerprint, usable
 from federec.runtimes.simulation import make_trainer
 from federec.stages.registry import Channel
 from federec.stages.registry import channel as plain_channel
+from federec.tracking.base import Tracker
+from federec.tracking.registry import Track, checked, remembered
+from federec.tracking.tracking import tracking
 
 log = logging.getLogger("federec")
 
@@ -55,6 +59,7 @@ def train(
     out: str | Path | None = None,
     on_round: OnRound | None = None,
     progress: bool | None = None,
+    track: Track = (),
     **unknown: Never,
 ) -> Run:
     """Train a method on data, which is whatever `load` accepts.
@@ -69,6 +74,8 @@ def train(
     before test items are ranked once more. `channel` is one stage between device and server, or a list of them, as
     objects or texts (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets
     each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
+    `track` names other programs that the run is logged for: `fr.TensorBoard()`, `fr.MLflow()`, or texts
+    (`mlflow:experiment=films`).
 
     >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
     >>> 0 <= run.test["full"]["ndcg@10"] <= 1
@@ -104,7 +111,7 @@ def train(
     with live(progress, on_round) as called:
         if why:
             log.info("method %s: %s", config.method, why)
-        return run(config, data, folder, called, method=method)
+        return run(config, data, folder, called, method=method, track=track)
 
 
 def run(
@@ -114,15 +121,17 @@ def run(
     on_round: OnRound | None = None,
     group: Group = ALONE,
     method: Method | None = None,
+    track: Track = (),
 ) -> Run:
     """A new run from its configuration; of the given method, or of the one that the configuration names."""
     with group.together():
+        tracked = checked(track, folder.path if folder is not None else None) if group.first else []
         method = config.build(method)
         split = config.split_of(data)
         worker = make_trainer(config, method, split, _device(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)
-    return _loop(config, method, split, worker, folder, None, [], on_round, group)
+    return _loop(config, method, split, worker, folder, None, [], on_round, group, tracked)
 
 
 def resume(
@@ -133,7 +142,8 @@ def resume(
     method: Method | None = None,
 ) -> Run:
     """Continue an interrupted run; its end is the same as if it had never stopped. Its data is loaded again, unless
-    given, and its method is found again, unless given: one made in an interactive session must be.
+    given, and its method is found again, unless given: one made in an interactive session must be. A run that was
+    tracked goes on being tracked.
 
     >>> run = fr.train("fedmf", data, rounds=1, out="runs/a")
     >>> fr.resume("runs/a", data).test == run.test  # it was finished already
@@ -157,9 +167,10 @@ def resume(
         worker = make_trainer(config, method, split, device, group)
         if point is not None:
             worker.state = point.state
+        tracked = remembered(folder.path) if group.first else []
     if group.first:  # now that all have read it
         folder.sweep(history, point)
-    return _loop(config, method, split, worker, folder, point, history, on_round, group)
+    return _loop(config, method, split, worker, folder, point, history, on_round, group, tracked)
 
 
 def refuse_unknown(called: Callable[..., Any], unknown: Mapping[str, Any], method: Any) -> None:
@@ -197,27 +208,34 @@ def _loop(
     history: list[Line],
     on_round: OnRound | None,
     group: Group,
+    tracked: Sequence[Tracker],
 ) -> Run:
-    """Rounds from where `point` stands to the end, and what came out."""
-    point = play_rounds(config, fingerprint(split.data), worker, folder, point, history, on_round, group)
-    if point.best_state is None:
-        assert folder is not None
-        point = bring_back(point, worker, folder, group.device(config.device), group)
-    assert point.best_state is not None
-    began = time.perf_counter()
-    review = worker.review(point.best_state, point.best.round)
-    reviewing, data = time.perf_counter() - began, split.data
-    described = {
-        "name": data.name,
-        "users": data.n_users,
-        "items": data.n_items,
-        "interactions": len(data),
-        **reading(data),
-        **split.summary(),
-        "evaluated_users": int((review.ranks["test sampled"] >= 0).sum()),
-        "sha256": data.sha256 or point.data,
-    }
-    result = outcome(config, method, described, worker.engine_choice, point, history, review, reviewing)
-    if folder is not None and group.first:
-        folder.write_result(result, review.ranks, html_report(result, history, review.ranks, data))
+    """Rounds from where `point` stands to the end, and what came out. `tracked`: only in the first process."""
+    with tracking(tracked, config, method, folder, history) as logs:
+        point = play_rounds(
+            config, fingerprint(split.data), worker, folder, point, history, logs.on_round(on_round), group
+        )
+        if point.best_state is None:
+            assert folder is not None
+            point = bring_back(point, worker, folder, group.device(config.device), group)
+        assert point.best_state is not None
+        began = time.perf_counter()
+        review = worker.review(point.best_state, point.best.round)
+        reviewing, data = time.perf_counter() - began, split.data
+        described = {
+            "name": data.name,
+            "users": data.n_users,
+            "items": data.n_items,
+            "interactions": len(data),
+            **reading(data),
+            **split.summary(),
+            "evaluated_users": int((review.ranks["test sampled"] >= 0).sum()),
+            "sha256": data.sha256 or point.data,
+        }
+        result = outcome(config, method, described, worker.engine_choice, point, history, review, reviewing)
+        if folder is not None and group.first:
+            examples = examples_of(review.ranks, data)
+            folder.write_result(result, review.ranks, html_report(result, history, review.ranks, examples), examples)
+        # Without examples a report has nothing of single users
+        logs.finish(result, lambda: html_report(result, history, review.ranks))
     return Run(config, method, result, history, point, split.data, review.ranks)

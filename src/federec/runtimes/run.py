@@ -23,6 +23,7 @@ from federec.errors import UserError
 from federec.evaluation.metrics import RANKINGS
 from federec.files import as_path, write_atomic
 from federec.methods.base import Method
+from federec.reporting.details import examples_of
 from federec.reporting.frames import Frame, flat, frame
 from federec.reporting.labels import HEADLINES
 from federec.reporting.report import html_report, html_summary
@@ -199,7 +200,7 @@ class Run:
         for line in self.history:
             folder.add_line(line)
         folder.save(self.point)
-        folder.write_result(self.result, self.ranks, self._report())
+        folder.write_result(self.result, self.ranks, self._report(), examples_of(self.ranks, self.data))
         return folder.path
 
     def report(self, path: str | Path) -> Path:
@@ -214,7 +215,7 @@ class Run:
 
     def _report(self) -> str:
         ranks = with_training_items(self.ranks, lambda: self._split)
-        return html_report(self.result, self.history, ranks, self.data)
+        return html_report(self.result, self.history, ranks, examples_of(ranks, self.data))
 
     @staticmethod
     def load(path: str | Path, data: Loadable | None = None, method: Method | None = None) -> Run:

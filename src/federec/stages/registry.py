@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from federec.errors import UserError, did_you_mean, several
-from federec.settings import Part
+from federec.settings import Part, named
 from federec.stages.base import Stage
 from federec.stages.clip import Clip
 from federec.stages.dense import Dense
@@ -68,12 +68,6 @@ def parse(texts: Iterable[str]) -> list[dict[str, Any]]:
 
     found = []
     for text in texts:
-        name, _, settings = text.partition(":")
-        values: dict[str, Any] = {KEY: name.strip()}
-        for pair in settings.split(",") if settings.strip() else ():
-            key, equals, value = pair.partition("=")
-            if not equals or not key.strip():
-                raise UserError(f"stage '{text}': write it as NAME or NAME:KEY=VALUE,KEY=VALUE")
-            values[key.strip()] = yaml.safe_load(value)
-        found.append(values)
+        name, settings = named(text, "stage")
+        found.append({KEY: name} | {key: yaml.safe_load(value) for key, value in settings.items()})
     return found
