@@ -84,41 +84,34 @@ def compare_table(results: list[dict[str, Any]]) -> None:
         # Two runs with the same seed are the same run: it counts once.
         rows.setdefault(label, {}).setdefault(result["protocol"], {})[result["seed"]] = result
     protocols = sorted({result["protocol"] for result in results})
-    why_not = why_not_seconds(results)
-    costs = ["kB\nup"] if why_not else ["s a\nround", "kB\nup"]
     console = Console()
     for shown in [[name] for name in protocols] if console.is_terminal and console.width < 120 else [protocols]:
         columns = ["data", "method"]
         for protocol in shown:
             columns += [f"{protocol}\nseeds", *(f"{protocol}\n{kind}\n{metric}" for kind, metric in _METRICS)]
-        columns += costs
+        columns += ["s a\nround", "kB\nup"]
         table = _table(*columns, right=range(2, len(columns)))
         for (data, method, *_), by_protocol in rows.items():
             runs = [list(by_protocol.get(protocol, {}).values()) for protocol in shown]
             if any(runs):
-                table.add_row(data, method, *_compared(runs), *_cost(runs)[-len(costs) :])
+                table.add_row(data, method, *_compared(runs))
         _print(table)
-    if why_not:
-        print(f"seconds are not compared: {why_not}")
+    if why_not := why_not_seconds(results):
+        print(f"do not compare the seconds: {why_not}")
 
 
 def _compared(by_protocol: list[list[dict[str, Any]]]) -> list[str]:
-    """The cells of a row: the metrics of each protocol's runs."""
+    """The cells of a row: the runs of each protocol, then what they cost."""
     cells = []
     for runs in by_protocol:
         told = ([run["test"][kind].get(metric) for run in runs] for kind, metric in _METRICS)
         values = ([value for value in each if value is not None] for each in told)
         cells += [str(len(runs) or ""), *map(_spread, values)]
-    return cells
-
-
-def _cost(by_protocol: list[list[dict[str, Any]]]) -> list[str]:
-    """Seconds a round, and kilobytes that a device sends in one."""
     every = [run for runs in by_protocol for run in runs]
     up = [run["communication"].get("up_bytes_per_device_round") for run in every]
     known = [value / 1e3 for value in up if value is not None]
     seconds = fmean(run["seconds"]["per_round"] for run in every)
-    return [f"{seconds:.2f}", f"{fmean(known):.1f}" if known else ""]
+    return [*cells, f"{seconds:.2f}", f"{fmean(known):.1f}" if known else ""]
 
 
 def _spread(values: list[float]) -> str:

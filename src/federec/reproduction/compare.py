@@ -31,7 +31,8 @@ METRICS = ("full.ndcg@10", "full.hr@10", "sampled.ndcg@10", "sampled.hr@10")
 
 NOTE = (
     "Test, mean ± standard deviation over seeds; differences with paired 95 % intervals over users and the seeds that "
-    f"both rows have. With fewer than {SEEDS} common seeds there is no claim: chance in training is then not counted."
+    f"both rows have. With fewer than {SEEDS} common seeds, a verdict is about these trained models: with other seeds "
+    "their methods may come out otherwise."
 )
 """What the figures of a comparison are."""
 

@@ -28,11 +28,11 @@ class Difference(NamedTuple):
     high: float
 
     def verdict(self, seeds: int) -> str:
-        """What the interval says of a difference over so many seeds. With few of them it only counts chance in users:
-        training with other seeds may turn the difference around."""
-        if seeds < SEEDS:
-            return "no claim: seeds were not varied" if seeds == 1 else f"no claim: only {seeds} common seeds"
-        return "better" if self.low > 0 else "worse" if self.high < 0 else "no clear difference"
+        """What the interval says of a difference over so many seeds. With few of them it hardly counts chance in
+        training, which the words then say."""
+        word = "better" if self.low > 0 else "worse" if self.high < 0 else "no clear difference"
+        few = "; seeds were not varied" if seeds == 1 else f"; only {seeds} seeds"
+        return word + (few if seeds < SEEDS else "")
 
 
 class PairedTest(NamedTuple):
