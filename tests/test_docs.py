@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import runpy
 import select
 import shlex
 import signal
@@ -17,10 +18,12 @@ import tomllib
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
 import yaml
+from mkdocs.exceptions import PluginError
 from tests import warm
 from tests.pages import BLOCKS, DOCS, PAGES, SHELL, indented
 
@@ -160,7 +163,14 @@ def missing(shown, said):
     return None
 
 
-RUN = [page for page, found in BLOCKS.items() if any(block.runs for block in found)]
+def page_to_run(page):
+    """A page that starts a federation takes half a minute: only that of the README runs with `make test`."""
+    commands = [block.text for block in BLOCKS[page] if block.runs and block.language in SHELL]
+    starts = any(re.search(r"federation (up|serve)", text) for text in commands)
+    return pytest.param(page, marks=[pytest.mark.slow] if starts and page != "README.md" else [])
+
+
+RUN = [page_to_run(page) for page, found in BLOCKS.items() if any(block.runs for block in found)]
 
 
 @pytest.mark.parametrize("page", RUN)
@@ -267,6 +277,22 @@ def test_the_checks_that_are_explained_exist():
     rows = re.findall(r"^\| ([\w, ]+) \| ", page.split("| check | a failure usually means |")[1], re.M)
     assert len(rows) > 5
     assert {name for row in rows for name in row.split(", ")} <= {check.name for check in suite("fedmf")}
+
+
+def test_drawings_follow_the_theme():
+    """Or have a twin for the dark, as those of docs/figures."""
+    drawings = [path for path in DOCS.rglob("*.svg") if path.parent.name != "figures"]
+    fixed = [path.name for path in drawings if "prefers-color-scheme: dark" not in path.read_text("utf-8")]
+    assert drawings and not fixed
+
+
+def test_an_equation_that_cannot_be_shown_stops_the_build():
+    hooks = runpy.run_path(str(DOCS / "hooks.py"))
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="page.md"))
+    good, bad = (rf'<p><span class="arithmatex">\({text}\)</span></p>' for text in (r"a &lt; \hat{b}", r"\nothing{b}"))
+    assert "<math" in hooks["on_page_content"](good, page) and "<mo" in hooks["on_page_content"](good, page)
+    with pytest.raises(PluginError, match=r"page.md: cannot convert the equation .*nothing"):
+        hooks["on_page_content"](bad, page)
 
 
 def test_the_page_of_figures_shows_them_with_their_captions():
