@@ -85,6 +85,7 @@ def test_there_are_no_other_pages(folder):
 def test_a_page_can_be_read(path, address, browser, axe):
     problems: list[str] = []
     context = browser.new_context(viewport=DESKTOP, color_scheme="light", reduced_motion="reduce")
+    context.set_default_timeout(120_000)  # a page is not at fault where the machine is busy
     context.route(lambda url: not url.startswith(address), lambda route: route.abort())
     page = context.new_page()
     page.on("console", lambda said: problems.append(f"console: {said.text}") if said.type == "error" else None)
