@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from federec.methods.presets import presets
 from federec.reproduction.drawings.training import configured, trained
 from federec.runs.folder import RunFolder
 
@@ -32,9 +33,12 @@ def test_an_interrupted_run_is_continued(request_, monkeypatch):
 
 def test_presets_of_the_data_are_used_under_their_protocol(request_):
     known = replace(request_, data="ml-100k")
-    assert configured(known, "fedrap").settings["item_lr"] == 13456
+    tuned = presets("fedrap")["ml-100k-clean"]["item_lr"]
+    assert configured(known, "fedrap").settings["item_lr"] == tuned != 1000
     assert configured(known, "fedrap", item_lr=5.0).settings["item_lr"] == 5
     assert configured(known, "fedrap", preset=False).settings["item_lr"] == 1000
     assert configured(known, "fedrap", protocol="paper").settings["item_lr"] == 1000
+    few = presets("fedmf")["filmtrust-clean"]["participation"]
     shared = configured(replace(request_, data="filmtrust"), "fedmf")
-    assert shared.participation == 0.1 and "participation" not in shared.settings and shared.rounds == request_.rounds
+    assert shared.participation == few and "participation" not in shared.settings
+    assert shared.rounds == request_.rounds
