@@ -249,5 +249,5 @@ def has_order(label: str, data: str) -> bool:
 def grid(name: str) -> Grid:
     """The grid of that name."""
     if name not in GRIDS:
-        raise UserError(f"unknown table '{name}'{did_you_mean(str(name), (*GRIDS, 'summary', 'all'))}")
+        raise UserError(f"unknown table '{name}'{did_you_mean(str(name), (*GRIDS, 'figures', 'summary', 'all'))}")
     return GRIDS[name]
