@@ -24,4 +24,6 @@ def test_the_cells_run(path, tmp_path, monkeypatch):
         exec(compile(re.sub(r"rounds=\d+", "rounds=2", cell), f"{path.name}, cell {number}", "exec"), names)
     assert isinstance(names["comparison"], fr.Comparison)
     verdicts = [record["verdict"] for record in names["comparison"].records()]
-    assert verdicts[0] == "baseline" and verdicts[1] in ("better", "worse", "no clear difference")
+    verdict, _, seeds = verdicts[1].partition("; ")
+    assert verdicts[0] == "baseline" and verdict in ("better", "worse", "no clear difference")
+    assert seeds == "only 2 seeds"
