@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import os
 import random
 import resource
 import time
@@ -30,7 +31,9 @@ from federec.network.vault import Vault
 from federec.runs.folder import RunFolder
 
 pytestmark = pytest.mark.thorough
-COUNT, ITEMS = 10_000, 30
+COUNT = int(os.environ.get("FEDEREC_FUZZ", "1000"))
+"""Mutations of each kind; more of them find more, and take longer."""
+ITEMS = 30
 KEY = Key("file", b"k" * 32)
 EXTREME = [0, -1, 1, 2**31, 2**63, 10**12, 10**400, 0.5, 1e308, float("nan"), float("inf"), "", "x", "9" * 5000, None]
 EXTREME += [True, [], {}, [[]], {"": {}}, "\x00", "\ud800", [1] * 3000, "30-0123456789ab", {"x": [1.0, 1]}, -(10**30)]

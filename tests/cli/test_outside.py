@@ -229,6 +229,7 @@ def test_a_class_without_a_file_is_given_again(here):
     assert len(lines) == 2 and all("give the method object: fr.Run.load(path, method=...)" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_two_ranks_of_torchrun(here):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

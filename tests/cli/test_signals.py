@@ -56,7 +56,7 @@ def outcome(path):
     return result, lines, {file.name: file.read_bytes() for file in (path / "model").iterdir()}
 
 
-@pytest.mark.parametrize("method", PARTICIPATION)
+@pytest.mark.parametrize("method", ["pfedrec", pytest.param("local-only", marks=pytest.mark.slow)])
 def test_stopped_twice_and_resumed_the_run_ends_the_same(tmp_path, make_ratings, federec, method, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # here; the processes to be stopped do wait for the disk
     data = make_ratings(tmp_path / "ratings.csv", users=60, items=80)

@@ -1,10 +1,13 @@
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
+from numba.core.dispatcher import Dispatcher
 
 from federec import streams
 from federec.cohort.draw import Devices
@@ -63,6 +66,22 @@ def test_compiled_code_whose_types_are_no_more_is_compiled_anew(tmp_path, monkey
     monkeypatch.setattr(kept, "_index_path", str(tmp_path / "index"))
     (tmp_path / "index").write_bytes(pickle.dumps(kept._version) + b"cfederec.kernels." + gone + b"\n.")
     assert kept._load_index() == {}
+
+
+def test_a_kernel_that_another_process_compiles_is_waited_for_and_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def doubled(value):
+        return 2 * value
+
+    first, second = cpu.kernel(doubled), cpu.kernel(doubled)
+    with ThreadPoolExecutor(1) as pool, FileLock(Path(first._cache._cache_path) / "doubled.lock"):
+        waiting = pool.submit(second, 4)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.3)
+        Dispatcher.compile(first, (numba.int64,))  # as the process that has the lock does
+    assert waiting.result() == 8
+    assert (sum(second._cache_hits.values()), sum(second._cache_misses.values())) == (1, 0)
 
 
 def test_bits_are_those_of_the_streams():

@@ -74,7 +74,7 @@ def test_senseless_settings_are_refused(settings):
 
 @pytest.mark.parametrize(("name", "rounds"), [("fedals", 3), ("fcf", 12)])
 def test_it_learns_tastes(name, rounds):
-    split = leave_one_out(generate(interactions=60_000))
+    split = leave_one_out(generate(users=300, items=500, interactions=12_000))
     worker = trainer(build(name), split, protocol("clean"), 0)
     idle = worker.play(1).test["sampled"]  # user vectors fitted to random rows
     for round_ in range(2, rounds + 1):

@@ -126,7 +126,7 @@ def test_a_trial_spoilt_by_noise_ranks_nothing_and_another_counts(random_split):
 
 
 def test_it_learns_tastes_in_one_round():
-    split = leave_one_out(generate(interactions=60_000))
+    split = leave_one_out(generate(users=300, items=500, interactions=12_000))
     popular = trainer(build("popularity"), split, protocol("clean"), 0).play(1).test["sampled"]
     worker = trainer(FedEASE(l2=(400.0,), recency=(0.0, 20.0)), split, protocol("clean"), 0)
     plain, recent = (worker.play(round_).test["sampled"] for round_ in (1, 2))

@@ -70,7 +70,7 @@ def test_senseless_settings_are_refused(settings):
 
 
 def test_it_beats_its_untrained_start_on_tastes():
-    split = leave_one_out(generate(interactions=30_000))
+    split = leave_one_out(generate(users=300, items=500, interactions=12_000))
     worker = trainer(FedNCF(), split, protocol("clean"), 0)
     idle = trainer(FedNCF(lr=0, user_lr=0), split, protocol("clean"), 0).play(1)
     played = [worker.play(round_) for round_ in range(1, 13)]

@@ -273,7 +273,7 @@ def test_senseless_settings_are_refused(settings):
 
 
 def test_it_learns_tastes():
-    split = leave_one_out(generate(interactions=60_000))
+    split = leave_one_out(generate(users=300, items=500, interactions=12_000))
     popular = trainer(build("popularity"), split, protocol("clean"), 0).play(1).test["sampled"]
     worker = trainer(FedNext(), split, protocol("clean"), 0)
     assert worker.play(1).test["sampled"]["hr@10"] > popular["hr@10"] + 0.05

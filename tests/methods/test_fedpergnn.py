@@ -139,7 +139,7 @@ def test_senseless_settings_are_refused(settings):
 
 
 def test_learning_improves_on_the_start_on_tastes():
-    tastes = leave_one_out(generate(interactions=60_000))
+    tastes = leave_one_out(generate(users=300, items=500, interactions=12_000))
     bare = {"laplace": 0.0, "pseudo": 0, "dim": 16, "neighbours": 2}
     idle = trainer(FedPerGNN(**bare, lr=0.0, server_lr=0.0), tastes, protocol("clean"), 0).play(1)
     worker = trainer(FedPerGNN(**bare), tastes, protocol("clean"), 0)

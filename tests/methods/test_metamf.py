@@ -86,7 +86,7 @@ def test_dual_personalisation_of_generated_parameters_is_refused():
 
 
 def test_learning_improves_on_the_start_on_tastes():
-    tastes = leave_one_out(generate(interactions=60_000))
+    tastes = leave_one_out(generate(users=300, items=500, interactions=12_000))
     small = {"memory": 16, "hidden": 32, "server_lr": 0.005}
     idle = trainer(MetaMF(**{**small, "server_lr": 0.0}, user_lr=0.0), tastes, protocol("clean"), 0).play(1)
     worker = trainer(MetaMF(**small), tastes, protocol("clean"), 0)

@@ -103,7 +103,7 @@ def test_senseless_settings_are_refused(method, settings):
 
 @pytest.mark.parametrize("method", [MF(lr=0.005), NCF(lr=0.005)])
 def test_learning_improves_on_the_start_on_tastes(method):
-    tastes = leave_one_out(generate(interactions=60_000))
+    tastes = leave_one_out(generate(users=300, items=500, interactions=12_000))
     worker = trainer(method, tastes, protocol("clean"), 0)
     idle = trainer(method.model_copy(update={"lr": 0.0}), tastes, protocol("clean"), 0).play(1)
     for round_ in (1, 2, 3):

@@ -136,6 +136,7 @@ def second(parent):
     raise AssertionError("torchrun has no second process")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc to find the process in")
 def test_torchrun_ends_all_where_one_is_lost_and_the_run_goes_on_in_one_process(tmp_path, ratings):
     out = tmp_path / "run"
@@ -159,6 +160,7 @@ def test_a_run_begun_in_one_process_goes_on_in_two(two_ranks, ratings):
     check_same(two_ranks["resumed"], begin(ratings, 4))
 
 
+@pytest.mark.slow
 def test_a_centralised_method_is_refused_in_one_voice(tmp_path):
     port, out = free_port(), tmp_path / "run"
     both = [start(train("ease", "--out", out), rank, port, stderr=subprocess.PIPE) for rank in range(2)]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from filelock import FileLock
 
 from federec import streams
 
@@ -40,6 +41,7 @@ def kernel(function: Any) -> Any:
     kept = compiled._cache._cache_file
     kept._source_stamp = _SOURCES
     kept._load_index = _readable(kept._load_index)
+    compiled.compile = _once(compiled.compile, Path(kept._cache_path) / f"{function.__name__}.lock")
     return compiled
 
 
@@ -53,6 +55,24 @@ def _readable(load: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]
             return {}
 
     return index
+
+
+def _once(compile_: Callable[[Any], Any], path: Path) -> Callable[[Any], Any]:
+    """One process compiles, which takes up to a minute; others that need the kernel meanwhile wait and load it."""
+
+    def compiled(signature: Any) -> Any:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path)
+            lock.acquire()
+        except OSError:  # a folder in which nothing can be kept
+            return compile_(signature)
+        try:
+            return compile_(signature)
+        finally:
+            lock.release()
+
+    return compiled
 
 
 _GOLDEN = np.uint64(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
