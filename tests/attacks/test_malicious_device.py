@@ -133,7 +133,7 @@ def flipped(value):
     return value
 
 
-# What is refused before a channel has a say is tried in the clear; here a part of it, and what only masked replies have.
+# What is refused whatever the channel is tried in the clear; here a part of it, and what only masked replies have.
 SECURE = {name: MALFORMED[name] for name in [*MALFORMED][::4]} | {
     "an update beside the masked one": sent(lambda old: old | {"rows:items": torch.ones(3, 4)}),
     "masked values that are cut off": sealed(shortened),

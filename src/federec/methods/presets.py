@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -28,6 +29,7 @@ def presets(method: str, plugins: Iterable[str] = ()) -> dict[str, dict[str, Any
     return by_hand.get(method, {}) | by_hand.get(whole, {}) | tuned.get(whole, {})
 
 
+@cache  # a pure Python parser reads it in a tenth of a second, and a results page asks for hundreds of presets
 def _read(name: str) -> dict[str, dict[str, dict[str, Any]]]:
     return yaml.safe_load((files("federec.methods") / name).read_text(encoding="utf-8")) or {}
 
