@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # The tests to run, such as `make quick TESTS=tests/methods`
 TESTS ?= tests
+# Tests start many processes: each would compile all modules anew where this is set
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test quick coverage lint docs site-check lock clean
 
