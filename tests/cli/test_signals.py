@@ -113,7 +113,7 @@ def test_output_that_cannot_be_written():
 def test_a_search_that_is_stopped_only_says_how_to_go_on(tmp_path, make_ratings):
     pytest.importorskip("optuna", reason="pip install federec[results]")
     data = make_ratings(tmp_path / "ratings.csv")
-    args = command("tune", "fedmf", "--data", data, "--rounds", 500, "--trials", 500, "--runs", tmp_path)
+    args = command("tune", "fedmf", "--data", data, "--rounds", 30, "--trials", 500, "--runs", tmp_path)
     process = subprocess.Popen(args, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
         assert process.stderr is not None

@@ -25,6 +25,7 @@ CASES = {
     "fedrecgel, one layer": ("fedrecgel", (), {"hidden": (7,), "mlp_dim": 6}),
     "fedrecgel, flat": ("fedrecgel", (), {**NET, "mlp_dim": 6, "rho_shared": 0.0, "rho_private": 0.0}),
 }
+SLOW = {"fedrecgel, one layer"}  # another number of layers is another kernel to compile
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def close(actual, expected, tolerance):
 @pytest.mark.parametrize(
     ("users", "rounds", "tolerance"), [(range(9), 1, 1e-4), ((1, 4, 0, 7, 8), 3, 1e-3)], ids=["all", "some"]
 )
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow if case in SLOW else ()) for case in CASES])
 def test_the_kernel_plays_the_same_round(small, devices, case, users, rounds, tolerance):
     name, plugins, settings = CASES[case]
     method, users = small(name, plugins, **settings), torch.tensor([*users])

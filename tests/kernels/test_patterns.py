@@ -24,6 +24,7 @@ def back(net, gradient, tile, patterns, x, hidden, error, shared, out, pull):
     add_up(patterns, TILE, tile.part, shared, gradient.weights, gradient.biases, pull)
 
 
+@pytest.mark.slow  # tests/federation/test_fused_neural.py compares whole rounds
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize(("hidden", "patterns"), [((70, 4, 3), range(2, 60)), ((70,), [1])], ids=["three", "one"])
 @pytest.mark.parametrize("merge", [True, False])

@@ -227,10 +227,10 @@ def test_large_and_garbled_bodies_are_refused(fleet, monkeypatch):
 def test_many_requests_of_one_device_do_not_keep_others_away(fleet, monkeypatch):
     monkeypatch.setattr(gate, "HOLD", 0.2)
     monkeypatch.setattr(gate, "_BURST", 20.0)
-    monkeypatch.setattr(gate, "_RATE", 5.0)
+    monkeypatch.setattr(gate, "_RATE", 0.1)
     rogue, honest = fleet.device("rogue"), fleet.device("honest")
     ticket = sent(fleet, honest)[honest.node.node_id]
-    codes = {rogue.post("fleet/send-node-heartbeat", b"").status_code for _ in range(50)}
+    codes = {rogue.post("fleet/send-node-heartbeat", b"").status_code for _ in range(30)}
     assert 429 in codes
     assert len(honest.pull()[1].messages_list) == 1
     assert honest.push(honest.message(fleet.link.run, ticket)).is_success

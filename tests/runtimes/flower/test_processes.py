@@ -114,7 +114,7 @@ def test_up_with_a_method_of_ones_own_stopped_by_ctrl_c_and_resumed_ends_as_a_lo
     out, data = tmp_path / "run", write_ratings(tmp_path / "ratings.csv")
     (tmp_path / "mine.py").write_text(MINE)
     small = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
-    given = ["--devices", 3, "--data", data, "--method", f"{tmp_path / 'mine.py'}:Mine", "--rounds", 60, *small]
+    given = ["--devices", 3, "--data", data, "--method", f"{tmp_path / 'mine.py'}:Mine", "--rounds", 40, *small]
     given += ["--stage", "none"]  # in the clear a round that was under way is asked for again; a hidden one is lost
     process = up(
         out, *given, "--network", "metrics_port=0", "--network", "grace=60", "--network", "counted=1", "--out", out
