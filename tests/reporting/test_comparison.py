@@ -29,8 +29,8 @@ def compared(row="a", rounds=3, same=SAME, **changes):
 
 
 def read(*runs):
-    rows = [(run.same, [run.row, "0.2", "better"]) for run in runs]
-    return Reader(html_comparison(["method", "ndcg", "verdict"], rows, "What it is.", runs))
+    rows = [(run.same, [run.row, "0.2", "+0.1", "better"]) for run in runs]
+    return Reader(html_comparison(["method", "ndcg", "difference", "verdict"], rows, "What it is.", runs))
 
 
 def test_all_runs_are_curves_of_one_figure():
@@ -38,7 +38,7 @@ def test_all_runs_are_curves_of_one_figure():
     curves = page.attributes("g")[:3]
     assert [curve["data-name"] for curve in curves] == ["a", "b, seed 0", "b, seed 1"]
     assert curves[0]["data-values"] == "0.01 0.02 0.03 - -"
-    assert ["a", "0.2", "better"] in page.rows and "What it is." in page.text
+    assert ["a", "better", "+0.1", "0.2"] in page.rows and "What it is." in page.text
 
 
 def test_costs_are_means_over_seeds():

@@ -39,17 +39,24 @@ def html_comparison(
     heads: Sequence[str], rows: Sequence[tuple[Same, Sequence[str]]], note: str, runs: Sequence[Compared]
 ) -> str:
     """The page: for runs with the same data, split and protocol a table and figures. `heads` and `rows` are the texts
-    of the tables, a verdict in words last; `note` says what the figures in them are."""
+    of the tables, a difference and its verdict in words last: the page puts these first, where a narrow screen shows
+    them. `note` says what the figures in them are."""
+    columns = _verdict_first(heads[1:])
     parts = [f"<p class='note'>{escape(note)}</p>"]
     for same in dict.fromkeys(run.same for run in runs):
-        own = [(name, cells) for other, (name, *cells) in rows if other == same]
+        own = [(name, _verdict_first(cells)) for other, (name, *cells) in rows if other == same]
         some = [run for run in runs if run.same == same]
         parts.append(
-            f"<h2>{escape(same.title)}</h2><p>{escape(same.about)}</p>{table(same.title, heads[1:], own, texts=1)}"
+            f"<h2>{escape(same.title)}</h2><p>{escape(same.about)}</p>{table(same.title, columns, own, texts=1)}"
             f"<h3>Rounds</h3><div class='figures'>{_curves(some)}</div>"
             f"<p class='note'>A dot marks the round that validation chose.</p>{_costs(some)}"
         )
     return page(f"Comparison of {len(runs)} run{'s' if len(runs) != 1 else ''}", "".join(parts))
+
+
+def _verdict_first(cells: Sequence[str]) -> list[str]:
+    *others, difference, verdict = cells
+    return [verdict, difference, *others]
 
 
 def _curves(runs: Sequence[Compared]) -> str:

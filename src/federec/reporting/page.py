@@ -26,7 +26,7 @@ tbody th { font-weight: 400; } .scroll tbody th { min-width: 9rem; }
 table.facts th { font-weight: 600; } th.part { padding-left: 1rem; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.n { white-space: nowrap; }
 .scroll { overflow-x: auto; } .figures { display: grid; gap: 1.2rem 2rem;
-grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
+grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
 .cards { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1rem 0; padding: 0; list-style: none; }
 .cards li { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .5rem .9rem; }
 .cards b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
@@ -100,9 +100,9 @@ def facts(rows: dict[str, str]) -> str:
 
 
 def table(about: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], texts: int = 0) -> str:
-    """A table that scrolls on a narrow screen; `about` says what it holds. The last `texts` cells of a row are text,
+    """A table that scrolls on a narrow screen; `about` says what it holds. The first `texts` cells of a row are text,
     the others are numbers. A name that begins with a space is a part of the row above."""
-    kinds = [" class='n'"] * (len(columns) - texts) + [""] * texts
+    kinds = [""] * texts + [" class='n'"] * (len(columns) - texts)
     head = "".join(f"<th scope='col'{kind}>{escape(name)}</th>" for kind, name in zip(kinds, columns, strict=True))
     body = ""
     for name, cells in rows:
