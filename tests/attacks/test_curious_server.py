@@ -13,7 +13,7 @@ from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 from federec.stages.registry import parse
 
-USERS, ITEMS, ROUNDS = 24, 200, 7
+USERS, ITEMS, ROUNDS = 24, 200, 10
 READ = ("rows asked for", "rows sent down", "rows that change", "size", "sum", "direction")
 MASKED = ("masked direction", "masked sum", "masked sign", "masked size", "masked parity")
 ATTACKS = (*READ, *MASKED, "adverts", "shares", "unmasked")
