@@ -57,15 +57,18 @@ def _readable(load: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]
     return index
 
 
+_PATIENCE = 300.0  # seconds; a kernel compiles in one minute
+
+
 def _once(compile_: Callable[[Any], Any], path: Path) -> Callable[[Any], Any]:
     """One process compiles, which takes up to a minute; others that need the kernel meanwhile wait and load it."""
 
     def compiled(signature: Any) -> Any:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(path)
+            lock = FileLock(path, timeout=_PATIENCE)
             lock.acquire()
-        except OSError:  # a folder in which nothing can be kept
+        except (OSError, NotImplementedError):  # the folder takes no files or no locks, or nobody gives the lock back
             return compile_(signature)
         try:
             return compile_(signature)
