@@ -20,7 +20,7 @@ demo: .venv/installed
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(TESTS)
 
-# The edit loop, under a minute on two cores: style, and the tests that neither start processes nor compile
+# The edit loop, four minutes on two cores: style, and the tests that neither start processes nor compile
 quick: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
