@@ -47,7 +47,7 @@ def test_few_items_have_most_of_the_interactions(data):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("block", [10, 777, 10**6])
+@pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.slow), 10, 777, 10**6])
 def test_a_pure_function_of_the_seed_whatever_the_block(tmp_path, data, monkeypatch, block):
     monkeypatch.setattr(module, "_BLOCK", block)
     generate(tmp_path / "again", *SIZE)
