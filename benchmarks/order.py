@@ -60,6 +60,8 @@ def plans() -> Iterator[Plan]:
     yield Plan("ml-100k", "sasrec, dim 64", fr.SASRec(batch=95, **small), 125, main=True)
     yield Plan("ml-100k", "fedsasrec, dim 64", fr.FedSASRec(**small), 1250, main=True)
     yield Plan("ml-100k", "fednext", fr.FedNext(), main=True)
+    yield Plan("ml-100k", "sasrec, dim 128", fr.SASRec(batch=95, dim=128, dropout=0.4), 125, main=True)
+    yield Plan("ml-100k", "fedsasrec, dim 128", fr.FedSASRec(dim=128, dropout=0.4), 1250, main=True)
     for data, dim, dropout, batch, rounds in (("ml-1m", 128, 0.2, 604, 145), ("ml-100k", 64, 0.4, 95, 125)):
         settings: dict[str, Any] = {"dim": dim, "dropout": dropout, "reorder": False}
         words = f"dim {dim}, dropout {dropout:g}, one order"
@@ -74,7 +76,6 @@ def plans() -> Iterator[Plan]:
     dropped = fr.SASRec(batch=604, dim=128, dropout=0.3, reorder=False)
     yield Plan("ml-1m", "sasrec, dim 128, dropout 0.3, one order", dropped, 145)
     yield Plan("ml-1m", "sasrec, dim 64", fr.SASRec(batch=604, dim=64, dropout=0.2), 145)
-    yield Plan("ml-100k", "fedsasrec, dim 128", fr.FedSASRec(dim=128, dropout=0.4), 1250)
     yield Plan("ml-100k", "fedsasrec, dim 64, dropout 0.2", fr.FedSASRec(dim=64, dropout=0.2), 1250)
     for data, dropout, rounds in (("ml-100k", 0.4, 1250), ("ml-1m", 0.2, 1450)):
         for steps in (2, 4):

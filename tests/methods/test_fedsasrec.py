@@ -7,6 +7,7 @@ from tests.methods.test_sasrec import SMALL, learned_from_order, planted
 
 from federec.cohort.draw import Devices
 from federec.errors import UserError
+from federec.evaluation.selection import schedule
 from federec.federation.channel import Link
 from federec.federation.device import cohorts
 from federec.federation.round import play
@@ -180,3 +181,11 @@ def test_plugins_that_change_steps_on_samples_are_refused(plugin):
 def test_no_negatives_are_drawn():
     with pytest.raises(UserError):
         FedSASRec(negatives=4)
+
+
+def test_everybody_is_ranked_more_often_than_samples_alone_would_allow():
+    """A device's gradient takes as long as scoring all items at many places, so a ranking of all users costs three
+    rounds of a tenth of them, not a hundred."""
+    lengths, users, items = torch.full((943,), 104), 943, 1682
+    assert schedule(0.1 * FedSASRec().effort(lengths, items), users, items, rounds=1200) == (users, 21)
+    assert schedule(0.1 * DeviceMethod.effort(FedSASRec(), lengths, items), users, items, rounds=1200).every > 90

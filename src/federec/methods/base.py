@@ -140,6 +140,11 @@ class DeviceMethod(Method):
     def check(self, devices: Devices) -> None:
         """Refuse data that the method cannot learn from, with a `UserError`."""
 
+    def effort(self, lengths: Tensor, n_items: int) -> float:
+        """How many items could be scored in the time in which devices with so many samples learn from them. It decides
+        how often rounds are ranked."""
+        return float(lengths.sum())
+
     def fetch(self, shared: Params, users: Tensor, rows: Rows) -> tuple[Params, Params]:
         """What the devices receive: rows [U, dim] for their item tables, their own copies [C, ...] of the layers."""
         tables, layers = {}, {}

@@ -213,8 +213,8 @@ class DeviceTrainer:
         self.learners = self.devices.ptr.diff().nonzero().flatten()
         """Users who have something to learn from. The others are ranked with the server's rows."""
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
-        samples = participation * float(lengths.sum())
-        self.selection = Selection(self.evaluator, seed, samples, rounds, self.width, patience)
+        effort = participation * method.effort(lengths, split.data.n_items)
+        self.selection = Selection(self.evaluator, seed, effort, rounds, self.width, patience)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
         self.stacked = Stacked(method, self.devices, seed, link)
         self.engine: Engine = self.stacked
