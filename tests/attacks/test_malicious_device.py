@@ -299,11 +299,11 @@ def garbage(content):
 
 @pytest.mark.thorough
 def test_a_device_that_spoils_every_sum_is_found_in_the_third_round(play):
-    spoiled = play("secure", at("train", Fault(change=garbage)), "spoiled", nodes=12, rounds=10, minimum=4, cohort=4)
+    spoiled = play("secure", at("train", Fault(change=garbage)), "spoiled", nodes=12, rounds=6, minimum=4, cohort=4)
     named = [line for line in spoiled.events("rejected") if line["device"] == "0"]
     assert named[0]["round"] == 3
     assert [line["round"] for line in spoiled.events("lost")] == [1]  # from then on in groups, of which one is spoiled
-    good = play("secure", lambda *_: NONE, "good", nodes=12, rounds=10, minimum=4, cohort=4)
+    good = play("secure", lambda *_: NONE, "good", nodes=12, rounds=6, minimum=4, cohort=4)
     distance = sum(float((spoiled.shared[name] - value).norm()) for name, value in good.shared.items())
     assert distance < 0.5 * sum(float(value.norm()) for value in good.shared.values())
     assert spoiled.seconds < good.seconds + DEADLINE

@@ -30,9 +30,13 @@ def test_a_review_repeats_what_was_measured_in_the_round(device_method, split, r
     assert reviews_repeat(device_method, split, rules, participation)
 
 
-def test_a_review_has_a_view_for_rows_tuned_in_the_round(device_method, split):
+@pytest.fixture(scope="module")
+def review(device_method, split):
     worker = trainer(device_method, split, protocol("clean"), 1)
-    review = worker.review(worker.play(1).model, 1)
+    return worker.review(worker.play(1).model, 1)
+
+
+def test_a_review_has_a_view_for_rows_tuned_in_the_round(device_method, review):
     kinds = {"sampled", "sampled_light", "full", "full_light"}
     assert review.valid.keys() == kinds
     assert review.test.keys() == kinds | {"full_cold_items"}  # some held-out items nobody trains on
@@ -78,9 +82,7 @@ def _items(split, user):
     return train, split.valid.items[split.valid.ptr[user] : split.valid.ptr[user + 1]]
 
 
-def test_only_what_reads_its_history_has_something_fresh_to_read(device_method, split):
-    worker = trainer(device_method, split, protocol("clean"), 1)
-    review = worker.review(worker.play(1).model, 1)
+def test_only_what_reads_its_history_has_something_fresh_to_read(device_method, review):
     recalls = type(device_method).recall is not DeviceMethod.recall and device_method.name != "metamf"  # by its number
     assert bool(review.fresh) == device_method.reads_history == recalls
 

@@ -110,6 +110,7 @@ class Mine(fr.PFedRec):
 """
 
 
+@pytest.mark.slow
 def test_up_with_a_method_of_ones_own_stopped_by_ctrl_c_and_resumed_ends_as_a_local_run(tmp_path):
     out, data = tmp_path / "run", write_ratings(tmp_path / "ratings.csv")
     (tmp_path / "mine.py").write_text(MINE)
