@@ -87,7 +87,8 @@ def html_summary(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
     rows = facts({key: settings[key] for key in ("Data", "Held out", "Protocol", "Round", "Seed", "Time", "Settings")})
     return (
         f"<style>{_INSIDE}</style><div class='federec'><b>{name} on {data}</b>{rows}"
-        f"{_metrics('Metrics on test', result['test'], result['data'])}{svg_curves(history, result['best_round'])}</div>"
+        f"{_metrics('Metrics on test', result['test'], result['data'])}"
+        f"{svg_curves(history, result['best_round'])}</div>"
     )
 
 
