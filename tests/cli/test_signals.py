@@ -108,7 +108,7 @@ def test_output_that_cannot_be_written():
     assert ended.stderr.count("\n") == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_search_that_is_stopped_only_says_how_to_go_on(tmp_path, make_ratings):
     pytest.importorskip("optuna", reason="pip install federec[results]")
     data = make_ratings(tmp_path / "ratings.csv")

@@ -210,7 +210,7 @@ def course(name, split, rounds):
     """Test metrics of an untrained start, of popularity, and after the last round; the losses of all rounds."""
     idle = trainer(build(name, [], {"lr": 0.0}), split, protocol("clean"), 0).play(1)
     popular = trainer(build("popularity"), split, protocol("clean"), 0).play(1)
-    worker = trainer(build(name), split, protocol("clean"), 0)
+    worker = trainer(build(name), split, protocol("clean"), 0, engine="fused")
     played = [worker.play(round_) for round_ in range(1, rounds + 1)]
     metrics = (one.test["sampled"] for one in (idle, popular, played[-1]))
     return *metrics, [one.loss for one in played]
