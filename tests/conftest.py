@@ -123,8 +123,19 @@ def small() -> Callable[..., Method]:
     return _small
 
 
-@pytest.fixture(scope="session", params=CASES)
+REPEATED = (
+    *("sam-fedmf", "recency-fedmf", "pfedrec-hidden"),
+    *("dualper-pfedrec-hidden", "plgc-pfedrec-hidden", "ldp-pfedrec-hidden"),
+)
+"""Cases that are `slow`: every method and every plug-in occurs once without them, and hidden layers with two plug-ins.
+(On PFedRec `dualper` changes nothing.)"""
+
+
+MARKED = [pytest.param(case, marks=pytest.mark.slow if case in REPEATED else ()) for case in CASES]
+
+
+@pytest.fixture(scope="session", params=MARKED)
 def device_method(request: pytest.FixtureRequest) -> Method:
-    """Every method trained on devices, in turn."""
+    """Every method trained on devices, in turn, and every plug-in."""
     name, plugins, settings = CASES[request.param]
     return _small(name, plugins, **settings)

@@ -19,14 +19,17 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
+os.environ["POLARS_ALLOW_FORKING_THREAD"] = "1"  # its threads begin when it is first used, which is in the forks
+
 import numpy as np
+import polars  # noqa: F401  so that no command needs to import it
 import torch
 
 from federec.cli.main import run
 from federec.data import tastes
 from federec.data.interactions import Interactions
 from federec.data.sets import SETS, NamedSet
-from federec.reporting import report  # noqa: F401  so that no command needs to import it
+from federec.reporting import comparison, report  # noqa: F401
 from federec.runtimes import local  # noqa: F401
 
 MOST = {"--rounds": 2, "--trials": 2}

@@ -13,7 +13,7 @@ from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 from federec.stages.registry import parse
 
-USERS, ITEMS, ROUNDS = 24, 200, 10
+USERS, ITEMS, ROUNDS = 24, 200, 5
 READ = ("rows asked for", "rows sent down", "rows that change", "size", "sum", "direction")
 MASKED = ("masked direction", "masked sum", "masked sign", "masked size", "masked parity")
 ATTACKS = (*READ, *MASKED, "adverts", "shares", "unmasked")
@@ -21,7 +21,7 @@ ATTACKS = (*READ, *MASKED, "adverts", "shares", "unmasked")
 
 @pytest.fixture
 def watched(random_split, tmp_path, monkeypatch):
-    """All messages of ten rounds with one-user devices, and which items each of them trains on."""
+    """All messages of five rounds with one-user devices, and which items each of them trains on."""
 
     def make(method, channel):
         hurry(monkeypatch)
@@ -101,7 +101,7 @@ def auc(score, has):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("method", ["pfedrec", "fedmf"])
+@pytest.mark.parametrize("method", ["pfedrec", pytest.param("fedmf", marks=pytest.mark.slow)])
 def test_at_the_default_no_attack_tells_a_users_items_from_those_of_its_cohort(watched, method):
     config, kept, has = watched(method, None)
     assert [stage["stage"] for stage in config.channel] == ["secure-sum"]
@@ -114,7 +114,7 @@ def test_at_the_default_no_attack_tells_a_users_items_from_those_of_its_cohort(w
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("method", ["pfedrec", "fedmf"])
+@pytest.mark.parametrize("method", ["pfedrec", pytest.param("fedmf", marks=pytest.mark.slow)])
 def test_the_same_attacks_read_devices_that_send_in_the_clear(watched, method):
     config, kept, has = watched(method, ())
     found = {name: auc(score, has) for name, score in scores(config, kept).items()}

@@ -1,6 +1,7 @@
 """`federec federation`: what it prepares, and what it refuses before anything is written."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -103,6 +104,21 @@ def test_what_cannot_be_served_safely_is_refused(federec, refused, tmp_path, cat
     (run / "federation.json").write_text(json.dumps(settings))
     (tls / "server.key").unlink()
     assert "server.key: cannot be read" in refused(*given)
+
+
+def test_a_server_says_where_it_listens_and_what_it_waits_for(federec, tmp_path, catalogue, monkeypatch):
+    from federec.runtimes.flower import server
+
+    run, tls = tmp_path / "run", tmp_path / "tls"
+    federec("federation", "prepare", run, "--catalogue", catalogue, "--network", "expected=7")
+    federec("federation", "certificates", tls, "--host", "localhost")
+    for name in ("start", "serve"):
+        monkeypatch.setattr(server, name, lambda *_: None)
+    monkeypatch.setattr("os.umask", lambda mask: None)
+    said = federec("federation", "serve", run, "--certificates", tls, "--host", "127.0.0.1", "--port", 0)
+    assert said.code == 0
+    told = rf"listening on 127.0.0.1:[1-9]\d+, waiting for 7 devices; what happens is written to {run}/events.jsonl\n"
+    assert re.fullmatch(told, said.err)
 
 
 def fingerprint(path):

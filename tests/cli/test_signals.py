@@ -77,7 +77,7 @@ def test_stopped_twice_and_resumed_the_run_ends_the_same(tmp_path, make_ratings,
     assert list(out.rglob("*.part")) == []
 
 
-def test_a_disk_that_is_full(tmp_path, make_ratings):
+def test_a_disk_that_is_full(tmp_path, make_ratings, federec):
     data = make_ratings(tmp_path / "ratings.csv")
 
     def limit():  # no file may grow beyond this, as if the disk were full
@@ -89,8 +89,7 @@ def test_a_disk_that_is_full(tmp_path, make_ratings):
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
     assert "state-0.safetensors: cannot be written (File too large); free some space and try again" in ended.stderr
-    ended = subprocess.run(command("train", "--resume", tmp_path / "run", "-q"), capture_output=True, timeout=60)
-    assert ended.returncode == 0
+    assert federec("train", "--resume", tmp_path / "run", "-q").code == 0
 
 
 def test_a_reader_that_goes_away():
@@ -109,7 +108,7 @@ def test_output_that_cannot_be_written():
     assert ended.stderr.count("\n") == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_search_that_is_stopped_only_says_how_to_go_on(tmp_path, make_ratings):
     pytest.importorskip("optuna", reason="pip install federec[results]")
     data = make_ratings(tmp_path / "ratings.csv")

@@ -76,6 +76,14 @@ def test_the_candidates_are_those_of_the_first_release_whatever_the_block(monkey
     assert digest.hexdigest().startswith("c7dda08967e9e822")
 
 
+def test_a_few_users_draw_what_they_draw_among_many(random_split, monkeypatch):
+    split = random_split(users=40, items=250, least=3, most=60)
+    many = sample(split, 2)
+    monkeypatch.setattr(candidates, "_FEW", 1000)
+    few = sample(split, 2)
+    assert torch.equal(few.valid, many.valid) and torch.equal(few.test, many.test)
+
+
 def test_a_sample_of_users_has_the_candidates_they_always_have(random_split):
     split = random_split(users=300)
     everyone, some, others = sample(split, 3), sample(split, 3, most=40), sample(split, 4, most=40)

@@ -22,18 +22,29 @@ def start(device_method, devices):
     return rounds.started(device_method, devices)
 
 
-@pytest.mark.parametrize(
-    "holds",
-    [
-        rounds.cohort_of_many,
-        rounds.chunk_sizes,
-        rounds.absent_devices,
-        rounds.repetition,
-        rounds.private_state,
-    ],
-)
+OTHERS = (rounds.chunk_sizes, rounds.absent_devices, rounds.repetition, rounds.private_state)
+
+
+@pytest.mark.parametrize("holds", [rounds.cohort_of_many, *OTHERS])
+@pytest.mark.parametrize("devices", ["few items"], indirect=True)
 def test_what_holds_for_a_round_of_every_method(holds, device_method, devices, start):
     assert holds(device_method, devices, start)
+
+
+@pytest.mark.parametrize(
+    "holds", [rounds.cohort_of_many, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
+)
+@pytest.mark.parametrize("devices", ["many items"], indirect=True)
+def test_the_same_where_tables_are_sorted_rows(holds, device_method, devices, start):
+    assert holds(device_method, devices, start)
+
+
+@pytest.mark.parametrize("holds", OTHERS)
+@pytest.mark.parametrize("devices", ["many items"], indirect=True)
+@pytest.mark.parametrize("name", ["everything", "pfedrec", "fedrap"])
+def test_a_few_methods_stand_for_all_where_tables_are_sorted_rows(holds, name, small, devices):
+    method = small(name)
+    assert holds(method, devices, rounds.started(method, devices))
 
 
 def test_only_what_a_method_declares_leaves_a_device(device_method, devices):

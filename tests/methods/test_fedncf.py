@@ -71,7 +71,7 @@ def test_senseless_settings_are_refused(settings):
 
 def test_it_beats_its_untrained_start_on_tastes():
     split = leave_one_out(generate(users=300, items=500, interactions=12_000))
-    worker = trainer(FedNCF(), split, protocol("clean"), 0)
+    worker = trainer(FedNCF(), split, protocol("clean"), 0, engine="fused")
     idle = trainer(FedNCF(lr=0, user_lr=0), split, protocol("clean"), 0).play(1)
     played = [worker.play(round_) for round_ in range(1, 13)]
     assert played[-1].test["sampled"]["hr@10"] > idle.test["sampled"]["hr@10"] + 0.15

@@ -161,7 +161,7 @@ def test_there_is_an_alarm_when_learning_diverges(federation, random_split):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("nodes", [2, 12])
+@pytest.mark.parametrize("nodes", [2, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_small_federation_learns_with_default_settings(random_split, tmp_path, monkeypatch, nodes):
     """Steps are chosen for hundreds of devices; a mean over two must not overshoot."""
     hurry(monkeypatch)

@@ -48,7 +48,11 @@ def small(name):
     return {key: value for key, value in wanted.items() if key in METHODS[name].model_fields}
 
 
-@pytest.mark.parametrize("method", IN_CLEAR)
+@pytest.mark.parametrize(
+    # Those are played with secure sums in test_hidden.py.
+    "method",
+    [pytest.param(name, marks=pytest.mark.slow if name in ("fedmf", "fedncf", "fedrap") else ()) for name in IN_CLEAR],
+)
 def test_a_federation_learns_what_a_local_run_learns(federation, random_split, tmp_path, method):
     data = random_split(users=14, items=40).data
     federated = federation(data, method, settings=small(method))

@@ -158,7 +158,13 @@ FEDERATED = [
 ]
 
 
-@pytest.mark.parametrize("name", FEDERATED)
+# One of each kind of message; of the others only updates are searched, above.
+WHOLE = {"pfedrec", "fedncf", "fedrap", "fednext", "fedals", "fcf", "fedsasrec"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in WHOLE else pytest.mark.slow) for name in FEDERATED]
+)
 def test_a_server_receives_nothing_private(name, small, random_split, federation, monkeypatch):
     """All that reaches the server of a whole run, against all that all devices keep: phones, of one user each. Methods
     whose messages tell what a user has are refused without secure aggregation; they do tell."""

@@ -176,7 +176,7 @@ def test_a_method_without_shared_item_rows_is_refused():
 
 def test_learning_improves_on_the_start_on_tastes():
     split = leave_one_out(generate(users=200, items=300, interactions=8000))
-    worker = trainer(plug(FedMF, PLGC)(), split, protocol("clean"), 0)
+    worker = trainer(plug(FedMF, PLGC)(), split, protocol("clean"), 0, engine="fused")
     idle = trainer(FedMF(lr=0), split, protocol("clean"), 0).play(1)
     played = [worker.play(round_) for round_ in range(1, 31)]
     assert played[-1].valid["sampled"]["hr@10"] > 1.5 * idle.valid["sampled"]["hr@10"]

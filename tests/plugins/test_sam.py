@@ -118,7 +118,7 @@ def test_bad_radii_and_a_method_that_has_them_already_are_refused():
 
 def test_pfedrec_with_it_beats_its_untrained_start_on_tastes():
     split = leave_one_out(generate(users=300, items=500, interactions=12_000))
-    worker = trainer(plug(PFedRec, SAM)(), split, protocol("clean"), 0)
+    worker = trainer(plug(PFedRec, SAM)(), split, protocol("clean"), 0, engine="fused")
     idle = trainer(plug(PFedRec, SAM)(lr=0), split, protocol("clean"), 0).play(1)
     played = [worker.play(round_) for round_ in range(1, 16)]
     assert played[-1].test["sampled"]["hr@10"] > idle.test["sampled"]["hr@10"] + 0.15

@@ -123,12 +123,15 @@ def test_names_are_shown_as_they_are(capsys):
 def test_the_ranking_of_all_items_comes_first_and_what_is_sampled_says_so(capsys):
     one = result(value=0.5)
     one["test"] = {"full": {"ndcg@10": 0.1}, "sampled": {"ndcg@10": 0.9}, "full_cold_users": {"ndcg@10": 0.2}}
-    one["data"]["split"] = "last item by time"
+    one["data"] |= {"split": "last item by time", "items": 100}
     run_table(one)
     said = capsys.readouterr().out
     rows = [line.split("  ")[0].strip() + " " + line.split()[-3] for line in said.splitlines() if "0." in line][:3]
     assert rows == ["test, against all items 0.1000", " 0.2000", "test, sampled: against 99 items 0.9000"]
     assert "held out: last item by time\n" in said
+    one["data"]["items"] = 99  # with the held-out one
+    run_table(one)
+    assert "test, sampled: against fewer than 99 items" in capsys.readouterr().out
 
 
 def test_titles_have_a_column_only_where_there_are_any(capsys):

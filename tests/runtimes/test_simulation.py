@@ -30,9 +30,13 @@ def test_a_review_repeats_what_was_measured_in_the_round(device_method, split, r
     assert reviews_repeat(device_method, split, rules, participation)
 
 
-def test_a_review_has_a_view_for_rows_tuned_in_the_round(device_method, split):
+@pytest.fixture(scope="module")
+def review(device_method, split):
     worker = trainer(device_method, split, protocol("clean"), 1)
-    review = worker.review(worker.play(1).model, 1)
+    return worker.review(worker.play(1).model, 1)
+
+
+def test_a_review_has_a_view_for_rows_tuned_in_the_round(device_method, review):
     kinds = {"sampled", "sampled_light", "full", "full_light"}
     assert review.valid.keys() == kinds
     assert review.test.keys() == kinds | {"full_cold_items"}  # some held-out items nobody trains on
@@ -78,9 +82,7 @@ def _items(split, user):
     return train, split.valid.items[split.valid.ptr[user] : split.valid.ptr[user + 1]]
 
 
-def test_only_what_reads_its_history_has_something_fresh_to_read(device_method, split):
-    worker = trainer(device_method, split, protocol("clean"), 1)
-    review = worker.review(worker.play(1).model, 1)
+def test_only_what_reads_its_history_has_something_fresh_to_read(device_method, review):
     recalls = type(device_method).recall is not DeviceMethod.recall and device_method.name != "metamf"  # by its number
     assert bool(review.fresh) == device_method.reads_history == recalls
 
@@ -208,7 +210,7 @@ def course(name, split, rounds):
     """Test metrics of an untrained start, of popularity, and after the last round; the losses of all rounds."""
     idle = trainer(build(name, [], {"lr": 0.0}), split, protocol("clean"), 0).play(1)
     popular = trainer(build("popularity"), split, protocol("clean"), 0).play(1)
-    worker = trainer(build(name), split, protocol("clean"), 0)
+    worker = trainer(build(name), split, protocol("clean"), 0, engine="fused")
     played = [worker.play(round_) for round_ in range(1, rounds + 1)]
     metrics = (one.test["sampled"] for one in (idle, popular, played[-1]))
     return *metrics, [one.loss for one in played]

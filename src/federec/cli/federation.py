@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,7 +195,7 @@ def serve(
     from federec.runtimes.flower.server import run as start
 
     try:
-        start(run, host, port, certificates, insecure, message_mb)
+        start(run, host, port, certificates, insecure, message_mb, partial(typer.echo, err=True))
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command continues it", err=True)
         raise typer.Exit(130) from None

@@ -70,6 +70,17 @@ def _draw(split: Split, users: np.ndarray, seed: int, count: int) -> tuple[np.nd
     return first, np.where(from_end >= 0, last, -1)
 
 
+_FEW = 32  # users, below which one after the other takes less time than all at once
+
+
+def _without_repeats(draws: list[int], tops: list[int]) -> list[int]:
+    """One user's draws, where a number drawn before is replaced by the top of its range."""
+    seen: dict[int, None] = {}
+    for draw, top in zip(draws, tops, strict=True):
+        seen[top if draw in seen else draw] = None
+    return [*seen]
+
+
 def _distinct(keys: np.ndarray, bounds: np.ndarray, count: int) -> np.ndarray:
     """[E, count] distinct numbers below each bound in random order (Floyd's algorithm, all users at once).
 
@@ -78,9 +89,13 @@ def _distinct(keys: np.ndarray, bounds: np.ndarray, count: int) -> np.ndarray:
     # The i-th draw is from 0..last; a number drawn before is replaced by `last` itself.
     last = np.maximum(bounds - count, 0)[:, None] + np.arange(count)
     chosen = streams.below(streams.bits(keys[:, None], streams.CANDIDATES + np.arange(count)), last + 1)
-    for i in range(1, count):
-        taken = (chosen[:, :i] == chosen[:, i, None]).any(1)
-        chosen[taken, i] = last[taken, i]
+    if len(keys) < _FEW:  # a device ranks for its own users in each round
+        for row, tops in zip(chosen, last.tolist(), strict=True):
+            row[:] = _without_repeats(row.tolist(), tops)
+    else:
+        for i in range(1, count):
+            taken = (chosen[:, :i] == chosen[:, i, None]).any(1)
+            chosen[taken, i] = last[taken, i]
     shuffle = streams.bits(keys[:, None], streams.CANDIDATES + count + np.arange(count))
     shuffle = np.where(np.arange(count) < bounds[:, None], shuffle, np.iinfo(np.int64).max)
     return np.take_along_axis(chosen, shuffle.argsort(1, kind="stable"), 1)

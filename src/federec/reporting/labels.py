@@ -37,6 +37,11 @@ _DEFAULTS: dict[str, Any] = {"k_core": 0, "split": "leave-one-out"}
 """What those of them mean that are not given; the others have no default value."""
 
 
+def rankings(data: Mapping[str, Any]) -> dict[str, str]:
+    """The names of rows as they are true of a run's data: where there are few items, no user has 99 others."""
+    return RANKINGS if data["items"] >= 100 else RANKINGS | {"sampled": "sampled: against fewer than 99 items"}
+
+
 def method_name(result: dict[str, Any]) -> str:
     """The method with its plug-ins."""
     return "+".join([result["method"], *result["plugins"]])

@@ -11,13 +11,13 @@ from federec.reporting.curves import svg_curves
 from federec.reporting.details import Example, Ranks, examples_section, items_section, users_section
 from federec.reporting.figures import STYLE
 from federec.reporting.labels import (
-    RANKINGS,
     VIEWS,
     WHOLE,
     channel_text,
     held_out_text,
     machine_text,
     method_name,
+    rankings,
     round_text,
     seconds_text,
     traffic_text,
@@ -67,8 +67,8 @@ def html_report(
         _lead(result),
         _LEAK if result["protocol"] == "paper" else "",
         f"<h2>What was run</h2>{facts(_settings(result))}",
-        f"<h2>Test</h2>{_metrics('Metrics on test', result['test'])}",
-        f"<h2>Validation</h2>{_metrics('Metrics on validation', result['valid'])}",
+        f"<h2>Test</h2>{_metrics('Metrics on test', result['test'], result['data'])}",
+        f"<h2>Validation</h2>{_metrics('Metrics on validation', result['valid'], result['data'])}",
         _views(result["views"]),
         f"<h2>Rounds</h2>{svg_curves(history, result['best_round'], unit, costs=True)}",
         _SUMS if federated else users_section(result, known),
@@ -87,7 +87,8 @@ def html_summary(result: dict[str, Any], history: list[dict[str, Any]]) -> str:
     rows = facts({key: settings[key] for key in ("Data", "Held out", "Protocol", "Round", "Seed", "Time", "Settings")})
     return (
         f"<style>{_INSIDE}</style><div class='federec'><b>{name} on {data}</b>{rows}"
-        f"{_metrics('Metrics on test', result['test'])}{svg_curves(history, result['best_round'])}</div>"
+        f"{_metrics('Metrics on test', result['test'], result['data'])}"
+        f"{svg_curves(history, result['best_round'])}</div>"
     )
 
 
@@ -126,7 +127,7 @@ def _lead(result: dict[str, Any]) -> str:
     first, *others = in_words(result) or [""]
     test = result["test"]
     figures = [
-        (test.get(ranking, {}).get(metric), metric.upper(), RANKINGS[ranking])
+        (test.get(ranking, {}).get(metric), metric.upper(), rankings(result["data"])[ranking])
         for ranking, metric in (("full", "ndcg@10"), ("full", "hr@10"), ("sampled", "hr@10"))
     ]
     cards = "".join(
@@ -173,11 +174,11 @@ def _columns(data: dict[str, Any]) -> str:
     return "; ".join(filter(None, [roles, f"unused: {unused}" if unused else ""]))
 
 
-def _metrics(about: str, report: dict[str, Any]) -> str:
+def _metrics(about: str, report: dict[str, Any], data: dict[str, Any]) -> str:
     report = with_fresh(report)
     shown = [key for key in _SHOWN if any(key in metrics for metrics in report.values())]
-    known = [kind for kind in RANKINGS if kind in report]
-    rows = [(RANKINGS[kind] if kind in WHOLE else f" {RANKINGS[kind]}", report[kind]) for kind in known]
+    named = [(kind, text) for kind, text in rankings(data).items() if kind in report]
+    rows = [(text if kind in WHOLE else f" {text}", report[kind]) for kind, text in named]
     return _numbers(about, shown, rows)
 
 

@@ -14,13 +14,13 @@ from rich.table import Table
 from federec.data.notebook import plain
 from federec.reporting.comparison import why_not_seconds
 from federec.reporting.labels import (
-    RANKINGS,
     VIEWS,
     WHOLE,
     channel_text,
     held_out_text,
     labels,
     method_name,
+    rankings,
     round_text,
     seconds_text,
     with_fresh,
@@ -61,8 +61,8 @@ def run_table(result: dict[str, Any]) -> None:
     data, test = result["data"], with_fresh(result["test"])
     columns = ("ndcg@10", "hr@10", "mrr@10")
     table = _table(f"{method_name(result)} on {data['name']}, {result['protocol']}", *columns, right=(1, 2, 3))
-    known = [kind for kind in RANKINGS if kind in test]
-    rows = [(f"test, {RANKINGS[kind]}" if kind in WHOLE else f"  {RANKINGS[kind]}", test[kind]) for kind in known]
+    named = [(kind, text) for kind, text in rankings(data).items() if kind in test]
+    rows = [(f"test, {text}" if kind in WHOLE else f"  {text}", test[kind]) for kind, text in named]
     rows += [(f"  {VIEWS[view]}", metrics) for view, metrics in result["views"].items()]
     for text, metrics in rows:
         table.add_row(text, *(_shown(metrics.get(key)) for key in columns))

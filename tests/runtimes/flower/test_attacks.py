@@ -64,6 +64,7 @@ def assert_as_local(out, place):
     assert_same(out, place / "local")
 
 
+@pytest.mark.slow  # test_gate.py refuses strangers in one process
 def test_an_outsider_with_the_root_certificate_can_do_nothing(public_place):
     out = prepared(public_place, rounds=4)
     home, root = public_place / "outsider", out / "tls" / "ca.crt"

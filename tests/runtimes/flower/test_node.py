@@ -1,5 +1,6 @@
 """A node: what it says, what it does not read, and what never leaves it."""
 
+import logging
 import threading
 import time
 
@@ -11,7 +12,7 @@ from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
 from federec.network.messages import Order, Reply
 from federec.runtimes.flower import gate
-from federec.runtimes.flower.node import Participant, join
+from federec.runtimes.flower.node import Participant, Repeats, join
 
 
 class Node(Participant):
@@ -104,3 +105,14 @@ def test_a_device_that_was_not_admitted_does_not_begin(tmp_path):
     DeviceFolder.create(tmp_path / "device", key, Catalogue(("a",)), ["me"]).close()
     with pytest.raises(UserError, match="was not admitted to a federation yet"):
         join("127.0.0.1:9", tmp_path / "device", tmp_path / "key")
+
+
+def test_a_refusal_that_repeats_is_logged_less_and_less_often():
+    repeats, said = Repeats(), []
+    for round_ in range(1, 20):
+        record = logging.LogRecord("federec.device", logging.ERROR, "", 0, "round %d: %s", (round_, "refused"), None)
+        if repeats.filter(record):
+            said.append(record.getMessage())
+    assert said == ["round 1: refused", *(f"round {n}: refused (time {n})" for n in (2, 4, 8, 16))]
+    for name, args in (("federec.device", (20, "another reason")), ("flwr", (20, "refused"))):
+        assert repeats.filter(logging.LogRecord(name, logging.ERROR, "", 0, "round %d: %s", args, None))

@@ -45,6 +45,7 @@ from federec.network.keys import Key
 from federec.runtimes.flower.records import MEGABYTES, is_loopback, packed, unpacked
 
 _SOON, _LATER = 0.2, 15.0  # seconds until the next attempt, after the first failure and after many
+_MOST_REASONS = 100  # that are counted; a server decides how many there are
 _BEAT = HEARTBEAT_MIN_INTERVAL * 0.4  # seconds between signs of life
 
 
@@ -243,8 +244,30 @@ def _only_one(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+class Repeats(logging.Filter):
+    """Lets a device's refusal through that repeats only the 1st, 2nd, 4th, 8th, ... time: a server that asks for what
+    the policy does not allow asks in every round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: dict[str, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name != device.log.name or record.exc_info or not isinstance(record.args, tuple):
+            return True
+        why = str(record.args[-1])  # without the number of the round
+        if len(self.counts) >= _MOST_REASONS and why not in self.counts:
+            self.counts.clear()
+        count = self.counts[why] = self.counts.get(why, 0) + 1
+        if count > 1:
+            record.msg, record.args = f"{record.getMessage()} (time {count})", ()
+        return count & (count - 1) == 0
+
+
 def _set_up_log() -> None:
     """What a device could not do is said on stderr."""
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    stderr = logging.StreamHandler()
+    stderr.addFilter(Repeats())
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, handlers=[stderr])
     for name in ("httpx", "httpcore", "flwr"):
         logging.getLogger(name).setLevel(logging.ERROR)

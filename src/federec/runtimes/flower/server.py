@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import uvicorn
@@ -18,7 +18,7 @@ from federec.network.certificates import ROOT, SERVER, SERVER_KEY
 from federec.network.events import Events
 from federec.network.messages import Kind
 from federec.network.server import serve
-from federec.network.settings import FederationSettings
+from federec.network.settings import EVENTS, FederationSettings
 from federec.network.transport import Delivery
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower.admission import AUDIT, Admission
@@ -49,10 +49,16 @@ class FleetTransport:
 
 
 def run(
-    path: Path, host: str, port: int, certificates: Path, insecure: bool = False, megabytes: int = MEGABYTES
+    path: Path,
+    host: str,
+    port: int,
+    certificates: Path,
+    insecure: bool = False,
+    megabytes: int = MEGABYTES,
+    say: Callable[[str], object] = lambda line: None,
 ) -> None:
     """Serve the federation of a folder from where it stands to its end. `certificates` has the root's certificate and,
-    unless `insecure`, the server's own with its key."""
+    unless `insecure`, the server's own with its key. `say` is told once where the server listens."""
     settings = FederationSettings.read(path)
     if RunFolder(path).finished:
         raise UserError(f"{path}: holds a finished run already")
@@ -74,6 +80,9 @@ def run(
     admission.look()
     with listening(host, port) as listener:
         start(link, admission, listener, tls, megabytes << 20)
+        devices = "1 device" if settings.expected == 1 else f"{settings.expected} devices"
+        where = f"{host}:{listener.getsockname()[1]}"
+        say(f"listening on {where}, waiting for {devices}; what happens is written to {path / EVENTS}")
         serve(FleetTransport(link, admission), path, admission.root)
 
 
