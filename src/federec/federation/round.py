@@ -27,9 +27,11 @@ def select(devices: int, participation: float, seed: int, round_: int, poisson: 
     if (participation if poisson else count / devices) >= 1:
         return everyone
     key = streams.bits(streams.keys(seed, round_, everyone), streams.SELECTION)
+    chosen: Tensor
     if poisson:
-        return (streams.unit(key) < participation).nonzero().flatten()
-    chosen: Tensor = key.argsort(stable=True)[:count]
+        chosen = (streams.unit(key) < participation).nonzero().flatten()
+        return chosen
+    chosen = key.argsort(stable=True)[:count]
     return chosen.sort().values
 
 
@@ -51,9 +53,7 @@ def play(
     deliver = partial(receive, method, state, aggregator)
     channel = link.channel.now(state.server) if link.channel.stages else link.channel
     sum_only = link.aggregator.linear and not method.opens_updates
-    learned = learn(
-        method, state, devices, users, seed, round_, channel, deliver, observe, memory, sum_only=sum_only
-    )
+    learned = learn(method, state, devices, users, seed, round_, channel, deliver, observe, memory, sum_only=sum_only)
     if link.divisor is not None and not aggregator.total and method.speaks(round_):
         # By chance nobody took part: noise on nothing must not show it.
         like = next(iter(state.shared.values()))
