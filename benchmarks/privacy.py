@@ -1,4 +1,4 @@
-"""What differential privacy costs: accuracy over epsilon for five methods, and for one-round closed forms among many users.
+"""What differential privacy costs: accuracy over epsilon, of five methods, and of closed forms among many users.
 
     python benchmarks/privacy.py --out privacy.jsonl [--data ml-1m] [--device cuda] [--jobs 2] [--seeds 11 12 13]
                                  [--epsilons 0.5 1 2 4 8 16] [--budget 6] [--only WORD] [--users 1000000] [--page]
@@ -68,7 +68,7 @@ def _clip(norm: float) -> tuple[str, ...]:
 
 
 def fedease() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """One upload. All else is computed from it, so a run tries penalties, numbers of items and half-lives at no cost."""
+    """One upload. A run tries penalties, numbers of items and half-lives on it at no cost."""
     free = {"popular": [200, 400, 800, 1500, 0], "recency": [1.0, 4.0, 16.0]}
     l2 = [1.0, 10.0, 100.0, 1000.0]
     for window in (10.0, 30.0, 0.0):
@@ -266,7 +266,8 @@ def _verdict(kept: dict[str, float]) -> str:
         return ""
     method = max(kept, key=lambda name: kept[name])
     reached = "reaches" if kept[method] >= GOAL else "does not reach"
-    return f"At epsilon 4 `{method}` keeps most: {kept[method]:.0%} of its NDCG@10 without noise, which {reached} {GOAL:.0%}."
+    part = f"{kept[method]:.0%} of its NDCG@10 without noise"
+    return f"At epsilon 4 `{method}` keeps most: {part}, which {reached} {GOAL:.0%}."
 
 
 def _shown(values: list[float]) -> str:
