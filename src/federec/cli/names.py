@@ -16,7 +16,10 @@ SETS = (
     "filmtrust",
 )
 
-STAGES = ("clip", "laplace", "gaussian", "dense", "top-rows", "quantise", "secure-sum")
+STAGES = (
+    *("clip", "laplace", "gaussian", "central-noise", "distributed-noise", "dense", "top-rows", "quantise"),
+    "secure-sum",
+)
 TRACKERS = ("tensorboard", "mlflow")
 TABLES = (
     "all",

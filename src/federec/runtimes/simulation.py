@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -216,6 +217,10 @@ class DeviceTrainer:
         effort = participation * method.effort(lengths, split.data.n_items)
         self.selection = Selection(self.evaluator, seed, effort, rounds, self.width, patience)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
+        self.poisson = link.channel.promise.noise == "central" and link.private and participation < 1
+        """Whether devices take part independently of each other, which is what an account counts on."""
+        if self.poisson:
+            link = replace(link, divisor=max(1, round(participation * len(self.learners))))
         self.stacked = Stacked(method, self.devices, seed, link)
         self.engine: Engine = self.stacked
         if choice.used == "fused":
@@ -300,7 +305,8 @@ class DeviceTrainer:
         return max(1, sum(p.shape[0] for p in {**self.method.shared(), **self.method.private()}.values() if p.rows))
 
     def _select(self, round_: int) -> Tensor:
-        return self.learners[select(len(self.learners), self.participation, self.seed, round_).to(self.device)]
+        chosen = select(len(self.learners), self.participation, self.seed, round_, self.poisson)
+        return self.learners[chosen.to(self.device)]
 
     def _adding(self, chosen: Tensor, along: Sequence[Sampled | SampleRanks]) -> Sum:
         """How a round of the chosen users is added up over all processes; these rankings travel along."""
