@@ -56,6 +56,7 @@ def train(
     engine: str = "auto",
     channel: Channel = (),
     aggregator: str | None = None,
+    attack: str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
     progress: bool | None = None,
@@ -102,7 +103,7 @@ def train(
         "patience": patience,
     }
     given |= {"device": device, "engine": engine}
-    given |= {"channel": plain_channel(channel), "aggregator": aggregator}
+    given |= {"channel": plain_channel(channel), "aggregator": aggregator, "attack": attack}
     config = RunConfig.of(method, data, **given)
     folder = RunFolder(out) if out is not None else None
     _callable(on_round)
