@@ -29,6 +29,8 @@ from federec.errors import UserError
 
 _BLOCK = 1 << 23
 """Values of a block of items, padded."""
+_DEVICES = 128
+"""Devices whose products with others are computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Updates:
     @cached_property
     def gram(self) -> Tensor:
         """[D, D] inner products of the updates; devices x devices x values operations, in blocks of items."""
-        total = self.layers.double() @ self.layers.double().T
+        total = (self.layers @ self.layers.T).double()
         width = self.rows.shape[1]
         size = max(1, _BLOCK // max(1, len(self) * width))
         order = self.ids.argsort(stable=True)
@@ -97,8 +99,10 @@ class Updates:
             some = order[int(bounds[first]) : int(bounds[last])]
             block = self.rows.new_zeros(len(self), last - first, width)
             block[self.owner[some], self.ids[some] - first] = self.rows[some]
-            total += (block.flatten(1) @ block.flatten(1).T).double()
-        return total
+            flat = block.flatten(1)
+            for start in range(0, len(self), _DEVICES):  # one half of the products is that of the other
+                total[start:, start : start + _DEVICES] += flat[start:] @ flat[start : start + _DEVICES].T
+        return total.tril() + total.tril(-1).T
 
     def distances(self) -> Tensor:
         """[D, D] squared distances between the updates."""

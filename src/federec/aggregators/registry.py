@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from federec.aggregators.base import Aggregator, AggregatorSettings
+from federec.aggregators.foolsgold import FoolsGold
 from federec.aggregators.geometric_median import GeometricMedian
 from federec.aggregators.item_clip import ItemClip
 from federec.aggregators.krum import Krum, MultiKrum
@@ -20,7 +21,7 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     kind.name: kind
     for kind in (
         *(Mean, Sum, TouchedMean, Median, TrimmedMean, Krum, MultiKrum, GeometricMedian, NormBound, ItemClip),
-        Participants,
+        *(Participants, FoolsGold),
     )
 }
 

@@ -66,7 +66,7 @@ class Scene:
         """For each item table the gradient [n_items, dim] of a goal with respect to it, the goal being a sum of some
         function of the scores of `items`."""
         tables = {name: self.shared[name].detach().clone().requires_grad_() for name in self.tables}
-        goal(score({**self.shared, **tables}, items)).backward()  # type: ignore[no-untyped-call]
+        goal(score({**self.shared, **tables}, items)).backward()
         return {name: table.grad for name, table in tables.items() if table.grad is not None}
 
 
@@ -82,6 +82,9 @@ class Attack(Part):
     """How many items are promoted, and measured: drawn from the less popular half of the catalogue."""
     strength: PositiveFloat = 1.0
     """Norm of what an attacker sends, in units of the norm of what it would honestly have sent."""
+    disguise: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Where attackers follow a plan: the part of its squared norm that an attacker gives to its honest update, so that
+    attackers are less alike."""
     obeys: bool = False
     """Whether attackers apply the channel's stages, as devices do that run the honest program on forged data."""
 
@@ -112,11 +115,15 @@ class Attack(Part):
         if plan is None:
             return update.with_values({name: value * self.strength for name, value in update.values().items()})
         ids = torch.stack([rows.abs().sum(1) for rows in plan.values()]).sum(0).nonzero().flatten()
-        size = torch.stack([rows.square().sum() for rows in plan.values()]).sum().sqrt().clamp(min=1e-30)
-        length = self.strength * row_norms(update) / size
-        rows = {name: torch.cat([table[ids] * each for each in length]) for name, table in plan.items()}
-        counts = torch.full_like(update.counts, len(ids))
-        return replace(update, ids=ids.repeat(len(update)), counts=counts, rows=rows)
+        length = (1 - self.disguise) ** 0.5 * self.strength * row_norms(update)
+        planned = unit({name: table[ids] for name, table in plan.items()})
+        sent = replace(
+            update,
+            ids=ids.repeat(len(update)),
+            counts=torch.full_like(update.counts, len(ids)),
+            rows={name: torch.cat([rows * each for each in length]) for name, rows in planned.items()},
+        )
+        return added(sent, update, self.disguise**0.5 * self.strength) if self.disguise else sent
 
 
 def row_norms(update: Update) -> Tensor:
@@ -125,6 +132,20 @@ def row_norms(update: Update) -> Tensor:
     for rows in update.rows.values():
         square = square.index_add(0, update.owner, rows.square().sum(1))
     return square.sqrt()
+
+
+def added(update: Update, other: Update, factor: float) -> Update:
+    """The sum of two updates of the same devices, the rows of the other times a factor; the layers are those of the
+    first."""
+    pairs = torch.cat([each.owner * each.n_items + each.ids for each in (update, other)])
+    found, place = pairs.unique(return_inverse=True)
+    rows = {}
+    for name, mine in update.rows.items():
+        both = torch.cat([mine, other.rows[name] * factor])
+        rows[name] = both.new_zeros(len(found), both.shape[1]).index_add_(0, place, both)
+    owner = found.div(update.n_items, rounding_mode="floor")
+    counts = torch.bincount(owner, minlength=len(update))
+    return replace(update, ids=found % update.n_items, counts=counts, rows=rows)
 
 
 def unit(direction: Params) -> Params:

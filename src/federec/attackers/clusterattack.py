@@ -37,7 +37,8 @@ class ClusterAttack(Attack):
         rows = torch.cat([scene.shared[name] for name in scene.tables], 1)
         key = streams.bits(streams.keys(scene.seed, scene.round, scene.everything), streams.ATTACK)
         pull = normalize(_centres(rows, rows[key.argsort()[: self.clusters]]) - rows, dim=1)
-        return dict(zip(scene.tables, pull.split([scene.shared[name].shape[1] for name in scene.tables], 1), strict=True))
+        widths = [scene.shared[name].shape[1] for name in scene.tables]
+        return dict(zip(scene.tables, pull.split(widths, 1), strict=True))
 
 
 def _centres(rows: Tensor, centres: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Label flip: attackers claim to like items that they do not have, and draw their negatives from those that they have."""
+"""Label flip: attackers claim to like items that they do not have; their negatives are those that they have."""
 
 from __future__ import annotations
 

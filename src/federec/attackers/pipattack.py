@@ -1,7 +1,7 @@
 """PipAttack - Poisoning Federated Recommender Systems for Manipulating Item Promotion (Zhang et al., WSDM 2022).
 
-Two goals at once: explicit promotion (see `promote`), and popularity: a classifier learns from item rows which items are
-popular, and the targets' rows move to where it believes that they are.
+Two goals at once: explicit promotion (see `promote`), and popularity: a classifier learns from item rows which items
+are popular, and the targets' rows move to where it believes that they are.
 
     direction of v_t = unit(d/dv_t sum_a log sigma(s_a(v_t))) + unit(d/dv_t log sigma(w . v_t + b))
 

@@ -1,6 +1,6 @@
 """Explicit promotion: attackers push the targets' rows to where their own users would like them.
 
-    direction of v_t = d/dv_t sum_a log sigma(s_a(v_t))           s_a: attacker a's score;  other rows are not sent
+direction of v_t = d/dv_t sum_a log sigma(s_a(v_t))           s_a: attacker a's score;  other rows are not sent
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ from functools import partial
 
 from torch import Tensor
 
-from federec.attackers.base import Score
-from federec.attackers.base import Scene
+from federec.attackers.base import Scene, Score
 from federec.attackers.crew import Crew
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params

@@ -56,8 +56,6 @@ def play(
         method, state, devices, users, seed, round_, link.channel, deliver, observe, memory, sum_only=sum_only
     )
     if len(attackers):
-        sent = attack(
-            method, state, devices, crew, attackers, seed, round_, link.channel, deliver, observe, memory
-        )
+        sent = attack(method, state, devices, crew, attackers, seed, round_, link.channel, deliver, observe, memory)
         learned.up_bytes, learned.down_bytes = learned.up_bytes + sent.up_bytes, learned.down_bytes + sent.down_bytes
     return settle(method, state, aggregator, link.channel, learned, sum_)

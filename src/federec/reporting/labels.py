@@ -142,6 +142,8 @@ def _settings(result: dict[str, Any]) -> dict[str, Any]:
     line = {"channel": channel_text(config.get("channel") or ()) or "none"}
     if config.get("aggregator") not in (None, "mean", "sum"):  # the two that methods bring themselves
         line["aggregator"] = config["aggregator"]
+    if config.get("attack"):
+        line["attack"] = config["attack"]
     code = {Path(reference).name: sha256[:8] for reference, sha256 in config.get("sources", {}).items()}
     select = config.get("select")
     return {

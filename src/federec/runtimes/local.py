@@ -73,8 +73,9 @@ def train(
     picks the round, such as `full.ndcg@10`; with `patience` a run ends after so many rounds without a better one. With
     `fresh_steps` devices learn from their fresh history, validation items included, for so many rounds by themselves
     before test items are ranked once more. `channel` is one stage between device and server, or a list of them, as
-    objects or texts (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets
-    each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
+    objects or texts (`clip:norm=1`). `aggregator` says how the server makes one of many updates, `attack` what some of
+    the devices do instead of learning honestly, as texts (`item-clip:norm=10`, `promote:fraction=0.05`). With `out`,
+    every round is kept there and the run can be resumed. `on_round` gets each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
     `track` names other programs that the run is logged for: `fr.TensorBoard()`, `fr.MLflow()`, or texts
     (`mlflow:experiment=films`).
 
