@@ -75,9 +75,9 @@ def train(
     before test items are ranked once more. `channel` is one stage between device and server, or a list of them, as
     objects or texts (`clip:norm=1`). `aggregator` says how the server makes one of many updates, `attack` what some of
     the devices do instead of learning honestly, as texts (`item-clip:norm=10`, `promote:fraction=0.05`). With `out`,
-    every round is kept there and the run can be resumed. `on_round` gets each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
-    `track` names other programs that the run is logged for: `fr.TensorBoard()`, `fr.MLflow()`, or texts
-    (`mlflow:experiment=films`).
+    every round is kept there and the run can be resumed. `on_round` gets each round's record and the number of rounds.
+    `progress`: a live line, by default in notebooks and on terminals. `track` names other programs that the run is
+    logged for: `fr.TensorBoard()`, `fr.MLflow()`, or texts (`mlflow:experiment=films`).
 
     >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
     >>> 0 <= run.test["full"]["ndcg@10"] <= 1
