@@ -138,8 +138,8 @@ def claim(found: dict[tuple[Any, ...], Job]) -> str:
         f"Means over seeds 0, 1, 2, {LONG} rounds; the targets are items {targets}, the attackers {counts} of 943 "
         f"devices. The clean value is {cold:.4f}%: the ER@10 of all {1682 // 2} items that the target can be "
         "drawn from, pooled, without attackers. A single cold item's own clean value is nearly always zero, so "
-        "that no ratio to it could be formed. *Change* is the HR@10 of honest users in points, against the mean without "
-        "attackers."
+        "that no ratio to it could be formed. *Change* is the HR@10 of honest users in points, against the mean "
+        "without attackers."
     )
     return f"{text}\n\n{table(head, rows)}"
 

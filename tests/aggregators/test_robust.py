@@ -245,5 +245,5 @@ def test_a_wrong_text_is_told_in_one_line(text, message):
 
 def test_updates_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(gathered, "too_large", lambda shape, dtype: True)
-    with pytest.raises(UserError, match="aggregator 'median' would hold .* take fewer devices"):
+    with pytest.raises(UserError, match=r"aggregator 'median' would hold .* take fewer devices"):
         result("median", ragged_update())

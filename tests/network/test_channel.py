@@ -130,3 +130,17 @@ def test_quantised_updates_take_a_quarter_of_the_bytes(federation, random_split,
         )  # fmt: skip
         sizes[channel[-1]] = federated.serve()["communication"]["up_bytes_per_node_round"]
     assert sizes["quantise:bits=8"] < 0.3 * sizes["dense"]
+
+
+@pytest.mark.parametrize("aggregator", ["median", "item-clip", "krum", "geometric-median", "foolsgold"])
+def test_robust_aggregators_give_what_they_give_in_a_local_run(federation, random_split, small, tmp_path, aggregator):
+    data, settings = random_split(users=4).data, small("fedmf").model_dump()
+    federated = federation(data, "fedmf", nodes=4, rounds=2, settings=settings, aggregator=aggregator)
+    federated.serve()
+    run_locally(federated.config, data, RunFolder(tmp_path / "local"))
+    assert_same(federated.run, tmp_path / "local")
+
+
+def test_an_attack_of_simulated_devices_is_refused(federation, random_split):
+    with pytest.raises(UserError, match="attack 'promote' is one of simulated devices"):
+        federation(random_split(users=4).data, "fedmf", nodes=4, attack="promote")
