@@ -131,6 +131,11 @@ def claim(found: dict[tuple[Any, ...], Job]) -> str:
                     f"{mean(mine, lambda job: job['seconds']):.0f}",
                 ]
             )
+    verdicts = [
+        f"with `{aggregator}` it is {mean(some(0.05, aggregator), er) / cold:.1f} times the clean value, at "
+        f"{mean(some(0.05, aggregator), hr) - mean(clean, hr):+.1f} points of HR@10"
+        for aggregator in FACED
+    ]
     head = ["aggregator", "attackers", "ER@10 %", "times clean", "HR@10 %", "change", "HR@10 % sampled", "CPU s"]
     targets = ", ".join(str(job["targets"][0]) for job in clean)
     counts = ", ".join(str(job["attackers"]) for job in some(0.05, "mean"))
@@ -141,7 +146,7 @@ def claim(found: dict[tuple[Any, ...], Job]) -> str:
         "that no ratio to it could be formed. *Change* is the HR@10 of honest users in points, against the mean "
         "without attackers."
     )
-    return f"{text}\n\n{table(head, rows)}"
+    return f"**Of 5% attackers:** {'; '.join(verdicts)}.\n\n{text}\n\n{table(head, rows)}"
 
 
 def grid(found: dict[tuple[Any, ...], Job]) -> str:

@@ -82,6 +82,16 @@ def traffic_text(communication: dict[str, float | None]) -> str:
     return f"{up / 1e3:,.1f} kB up, {down / 1e3:,.1f} kB down, per {per}{hub} and round"
 
 
+def attack_text(result: dict[str, Any]) -> str:
+    """What came of an attack; empty where there was none."""
+    attack = result.get("attack")
+    if not attack:
+        return ""
+    exposure, cold, honest = attack["exposure"], attack["cold_exposure"], attack["honest"]
+    what = f"{attack['attackers']} attackers ({attack['name']}): ER@10 {exposure['er@10']:.4f} of the target, "
+    return f"{what}{cold['er@10']:.4f} of cold items; honest users' full HR@10 {honest['hr@10']:.4f}"
+
+
 def machine_text(result: dict[str, Any]) -> str:
     """The machine that computed the run; empty for results of older versions."""
     machine = result.get("machine")
