@@ -14,6 +14,11 @@ from federec.errors import UserError
 from federec.federation.channel import Link
 from federec.federation.round import play
 from federec.federation.state import State
+from federec.reporting.report import html_report
+from federec.reporting.tables import run_table
+from federec.runs.config import RunConfig
+from federec.runs.group import Group
+from federec.runtimes.simulation import make_trainer
 from federec.stages.registry import parse, stage
 
 USERS, ITEMS = 20, 40
@@ -193,3 +198,38 @@ def test_a_run_says_what_came_of_an_attack(random_split, tmp_path):
 def test_an_attack_on_pooled_data_is_refused(random_split):
     with pytest.raises(UserError, match="leave out stages, aggregator and attack"):
         fr.train("popularity", random_split().data, attack="promote")
+
+
+@pytest.mark.parametrize("how", [{"attack": "promote"}, {"aggregator": "median"}])
+def test_several_processes_are_refused(random_split, how):
+    class Two(Group):
+        size = 2
+
+    split = random_split()
+    config = RunConfig.of(fr.FedMF(dim=4), split.data, rounds=1, **how)
+    with pytest.raises(UserError, match="needs all devices in one process; run it without torchrun"):
+        make_trainer(config, config.build(), split, "cpu", Two())
+
+
+def test_a_resumed_run_ends_as_if_it_had_never_stopped(random_split, tmp_path):
+    data = random_split(users=USERS, items=ITEMS).data
+    how = {"rounds": 4, "attack": "fedrecattack:fraction=0.2,known=0.5", "aggregator": "trimmed-mean:fraction=0.2"}
+    whole = fr.train("fedmf", data, **how)
+
+    def stop(line, rounds):
+        if line["round"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fr.train("fedmf", data, **how, out=tmp_path / "a", on_round=stop)
+    resumed = fr.resume(tmp_path / "a", data)
+    assert resumed.test == whole.test
+    assert resumed.result["attack"] == whole.result["attack"]
+    assert torch.equal(resumed.point.state.shared["items"], whole.point.state.shared["items"])
+
+
+def test_the_terminal_and_the_report_tell_of_an_attack(random_split, capsys):
+    run = fr.train("fedmf", random_split(users=USERS, items=ITEMS).data, rounds=1, attack="promote:fraction=0.2")
+    run_table(run.result)
+    assert "4 attackers (promote): ER@10 " in capsys.readouterr().out
+    assert "4 attackers (promote): ER@10 " in html_report(run.result, run.history)
