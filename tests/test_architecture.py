@@ -1,6 +1,6 @@
 """Imports point one way: cli -> checks -> reproduction -> runtimes -> network -> tracking -> runs -> reporting ->
-federation -> plugins -> methods -> mathematics, stages, aggregators -> cohort -> data, federation -> kernels, privacy,
-and evaluation -> data. Errors, files, settings and streams may be used by all."""
+federation -> attackers, plugins -> methods -> mathematics, stages, aggregators -> cohort -> data,
+federation -> kernels, privacy, and evaluation -> data. Errors, files, settings and streams may be used by all."""
 
 import ast
 from pathlib import Path
@@ -16,7 +16,8 @@ for package in ("mathematics", "stages", "aggregators"):
     BELOW[package] = {"cohort", *BELOW["cohort"]}
 BELOW["methods"] = {"mathematics", "stages", "aggregators", *BELOW["stages"]}
 BELOW["plugins"] = {"methods", *BELOW["methods"]}
-BELOW["federation"] = {"plugins", "kernels", "privacy", *BELOW["plugins"]}
+BELOW["attackers"] = {"methods", *BELOW["methods"]}
+BELOW["federation"] = {"plugins", "attackers", "kernels", "privacy", *BELOW["plugins"]}
 for package in (
     "reporting",
     "runs",

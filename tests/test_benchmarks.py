@@ -70,3 +70,11 @@ def test_order_and_hybrid_give_tables(monkeypatch, random_split, tmp_path, capsy
     monkeypatch.setattr(sys, "argv", ["hybrid.py", *folders, "--data", "small", "--start", "2"])
     hybrid.main()
     assert capsys.readouterr().out.count("\n| ") == 1 + 1 + 8 + 2
+
+
+def test_the_page_on_attackers_says_what_was_measured(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
+    poisoning = importlib.import_module("poisoning")
+    page, found = poisoning.PAGE.read_text(encoding="utf-8"), poisoning.known()
+    assert {poisoning.key(job) for job in poisoning.jobs()} <= found.keys()
+    assert poisoning.claim(found) in page and poisoning.grid(found) in page

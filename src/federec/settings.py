@@ -65,3 +65,20 @@ def named(text: str, what: str) -> tuple[str, dict[str, str]]:
             raise UserError(f"{what} '{text}': write it as NAME or NAME:KEY=VALUE,KEY=VALUE")
         values[key.strip()] = value
     return name.strip(), values
+
+
+def parsed(text: str, what: str) -> tuple[str, dict[str, Any]]:
+    """The name of a part and its settings as plain values."""
+    import yaml
+
+    name, settings = named(text, what)
+    try:
+        return name, {key: yaml.safe_load(value) for key, value in settings.items()}
+    except yaml.YAMLError:
+        raise UserError(f"{what} '{text}': a value is neither a number nor a word") from None
+
+
+def written(name: str, part: Part | None) -> str:
+    """The text that names a part with all its settings, as on the command line."""
+    values = part.model_dump(mode="json", exclude_none=True) if part is not None else {}
+    return ":".join(filter(None, [name, ",".join(f"{key}={value}" for key, value in values.items())]))

@@ -45,6 +45,7 @@ CENTRAL = 15 << 40
 SIGNS = 16 << 40
 SKELLAM = 17 << 40
 FINER = 18 << 40
+ATTACK = 19 << 40
 
 # Rounds count from 1. Draws that are made once per run use round 0.
 ONCE = 0

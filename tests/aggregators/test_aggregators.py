@@ -68,7 +68,7 @@ def test_touched_mean_divides_a_row_by_those_who_touched_it(updates, dense):
     torch.testing.assert_close(result["net"], dense["net"].mean(0))
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("name", [name for name, kind in AGGREGATORS.items() if not kind.gathers])
 def test_order_and_processes_do_not_matter(name, updates):
     kind = AGGREGATORS[name]
     whole, turned = aggregated(kind, updates), aggregated(kind, updates[::-1])
@@ -81,7 +81,13 @@ def test_order_and_processes_do_not_matter(name, updates):
     assert whole.devices == turned.devices == merged.devices == 6
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("name", [name for name, kind in AGGREGATORS.items() if kind.gathers])
+def test_what_is_summed_already_is_refused_where_single_updates_are_needed(name, updates):
+    with pytest.raises(UserError, match=f"aggregator '{name}' needs single updates"):
+        AGGREGATORS[name](8).merge(aggregated(Sum, updates).total, 6)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in AGGREGATORS.items() if not kind.gathers])
 def test_linear_means_that_the_sum_is_enough(name, updates):
     kind, sum_ = AGGREGATORS[name], aggregated(Sum, updates)
     from_sum = kind(8)

@@ -184,7 +184,11 @@ def test_no_line_of_a_list_of_commands_is_cut(federec, monkeypatch, words):
 
 
 def test_the_shell_completes_names(federec, monkeypatch):
+    from federec.aggregators.registry import AGGREGATORS
+    from federec.attackers.registry import ATTACKS
     from federec.cli import reproduce
+    from federec.cli.names import AGGREGATORS as AGGREGATOR_NAMES
+    from federec.cli.names import ATTACKS as ATTACK_NAMES
     from federec.cli.names import METHODS as METHOD_NAMES
     from federec.cli.names import METRICS, PRESETS, STAGES, TABLES, TRACKERS
     from federec.cli.names import PLUGINS as PLUGIN_NAMES
@@ -198,6 +202,7 @@ def test_the_shell_completes_names(federec, monkeypatch):
     from federec.tracking import registry as tracking
 
     assert set(TRACKERS) == set(tracking.TRACKERS)
+    assert (set(AGGREGATOR_NAMES), set(ATTACK_NAMES)) == (set(AGGREGATORS), set(ATTACKS))
     assert (set(STAGES), set(TABLES)) == (set(registry.STAGES), {*GRIDS, "summary", "figures", "all"})
     assert set(METRICS) == {f"{ranking}.{name}" for ranking in RANKINGS for name in NAMES}
     named = {name for method in METHODS for name in (*presets(method), *presets(method, ["dualper"]))}

@@ -155,3 +155,18 @@ def test_the_server_half_sees_the_total_once(devices, small):
         for stages in ((), (Doubled(),))
     )
     torch.testing.assert_close(2 * once, twice, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("aggregator", ["median", "foolsgold", "item-clip:norm=1"])
+def test_what_needs_single_updates_is_refused_under_secure_sums_with_the_remedy(small, aggregator):
+    with pytest.raises(UserError, match="'secure-sum' only gives their sum; bound updates on the devices: --stage"):
+        Link.of(small("fedmf"), [SecureSum()], aggregator)
+
+
+def test_the_settings_of_an_aggregator_reach_the_round(devices, small):
+    method = small("fedmf")
+    plain, _ = played(method, devices, Link.of(method))
+    loose, _ = played(method, devices, Link.of(method, aggregator="item-clip:norm=1000"))
+    tight, _ = played(method, devices, Link.of(method, aggregator="item-clip:norm=0.001"))
+    torch.testing.assert_close(loose.shared["items"], plain.shared["items"])
+    assert (tight.shared["items"] - plain.shared["items"]).norm() > 1e-3

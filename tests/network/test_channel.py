@@ -206,3 +206,17 @@ def test_a_device_stops_when_its_own_budget_is_used_up(federation, random_split)
     for node in range(4):
         with closing(federated.folder(node)) as folder:
             assert folder.ledger.spent.rounds == 2 and folder.ledger.spent.rho == pytest.approx(2 * cost)
+
+
+@pytest.mark.parametrize("aggregator", ["median", "item-clip", "krum", "geometric-median", "foolsgold"])
+def test_robust_aggregators_give_what_they_give_in_a_local_run(federation, random_split, small, tmp_path, aggregator):
+    data, settings = random_split(users=4).data, small("fedmf").model_dump()
+    federated = federation(data, "fedmf", nodes=4, rounds=2, settings=settings, aggregator=aggregator)
+    federated.serve()
+    run_locally(federated.config, data, RunFolder(tmp_path / "local"))
+    assert_same(federated.run, tmp_path / "local")
+
+
+def test_an_attack_of_simulated_devices_is_refused(federation, random_split):
+    with pytest.raises(UserError, match="attack 'promote' is one of simulated devices"):
+        federation(random_split(users=4).data, "fedmf", nodes=4, attack="promote")

@@ -7,6 +7,18 @@ from typing import ClassVar
 
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
+from federec.settings import Part
+
+
+class AggregatorSettings(Part):
+    """The settings of an aggregator."""
+
+    aggregator: ClassVar[str]
+    """Name of the aggregator."""
+
+    @classmethod
+    def called(cls) -> str:
+        return f"aggregator '{cls.aggregator}'"
 
 
 @dataclass
@@ -18,11 +30,21 @@ class Aggregator:
     linear: ClassVar[bool] = True
     """Its result only depends on the sum of the updates and their number: kernels, which sum on the way, and secure
     sums will do."""
+    gathers: ClassVar[bool] = False
+    """It keeps the updates of a round until all are there, so all must come to one process."""
+    options: ClassVar[type[AggregatorSettings] | None] = None
+    """What can be set; None: nothing."""
 
     n_items: int
     total: Params = field(default_factory=dict)
     """What `merge` adds up, by name."""
     devices: int = 0
+    settings: AggregatorSettings | None = None
+    """Of the class `options`; the default ones if not given."""
+
+    def __post_init__(self) -> None:
+        if self.settings is None and self.options is not None:
+            self.settings = self.options()
 
     def add(self, update: Update, devices: int | None = None) -> None:
         """Take in a cohort's updates; or one that is a sum over this many devices."""

@@ -20,6 +20,11 @@ STAGES = (
     *("clip", "laplace", "gaussian", "central-noise", "distributed-noise", "dense", "top-rows", "quantise"),
     "secure-sum",
 )
+AGGREGATORS = (
+    *("mean", "sum", "touched-mean", "median", "trimmed-mean", "krum", "multi-krum", "geometric-median", "norm-bound"),
+    *("item-clip", "participants", "foolsgold"),
+)
+ATTACKS = ("random", "label-flip", "promote", "pipattack", "fedrecattack", "fedattack", "clusterattack")
 TRACKERS = ("tensorboard", "mlflow")
 TABLES = (
     "all",

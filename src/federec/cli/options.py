@@ -7,7 +7,7 @@ from typing import Any
 
 from typer import Option
 
-from federec.cli.names import METHODS, METRICS, PLUGINS, SETS, STAGES, TRACKERS, one_of
+from federec.cli.names import AGGREGATORS, ATTACKS, METHODS, METRICS, PLUGINS, SETS, STAGES, TRACKERS, one_of
 
 METHOD_NAMES, PLUGIN_NAMES, SET_NAMES, STAGE_NAMES = (one_of(*names) for names in (METHODS, PLUGINS, SETS, STAGES))
 WITH = Option(
@@ -39,8 +39,18 @@ STAGE = Option(
 )
 AGGREGATOR = Option(
     None,
-    autocompletion=one_of("mean", "sum", "touched-mean"),
-    help="How the server makes one of many updates: mean, sum or touched-mean. [default: the method's own]",
+    autocompletion=one_of(*AGGREGATORS),
+    metavar="NAME[:KEY=VALUE,...]",
+    help="How the server makes one of many updates: mean, sum, touched-mean; against attackers item-clip:norm=10, "
+    "foolsgold, trimmed-mean:fraction=0.1, median, norm-bound, participants:least=20, geometric-median, krum or "
+    "multi-krum. [default: the method's own]",
+)
+ATTACK = Option(
+    None,
+    autocompletion=one_of(*ATTACKS),
+    metavar="NAME[:KEY=VALUE,...]",
+    help="Let some of the simulated devices attack, and measure what comes of it: promote:fraction=0.05, pipattack, "
+    "fedrecattack, fedattack, clusterattack, label-flip or random; fraction=0 only measures. [default: nobody attacks]",
 )
 EPSILON = Option(
     None,

@@ -60,6 +60,7 @@ def train(
     device: str | None = options.DEVICE,
     stage: list[str] | None = options.STAGE,
     aggregator: str | None = options.AGGREGATOR,
+    attack: str | None = options.ATTACK,
     engine: str | None = Option(
         None,
         autocompletion=one_of("auto", "torch", "fused"),
@@ -107,6 +108,7 @@ def train(
         "engine": engine,
         "channel": tuple(parse(stage)) if stage else None,
         "aggregator": aggregator,
+        "attack": attack,
         "split": split,
         "ties": ties,
         **source,

@@ -17,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from federec.aggregators.base import Aggregator
+from federec.aggregators.base import Aggregator, AggregatorSettings
 from federec.aggregators.mean import Mean
-from federec.aggregators.registry import aggregator_class
+from federec.aggregators.registry import parse_aggregator
 from federec.aggregators.sum import Sum
+from federec.attackers.base import Attack
 from federec.cohort.layers import USERS, Param, Params
 from federec.cohort.update import Update
 from federec.errors import UserError
@@ -133,22 +134,40 @@ class Link:
 
     channel: Channel = Channel()
     aggregator: type[Aggregator] = Mean
+    settings: AggregatorSettings | None = None
+    """Of the aggregator; the default ones if not given."""
+    attack: Attack | None = None
+    """What some of the simulated devices do instead of learning honestly."""
     divisor: int | None = None
     """Devices that a mean divides by, where that must not depend on who took part; None: those that took part."""
 
     @staticmethod
-    def of(method: DeviceMethod, stages: Sequence[Stage] = (), aggregator: str | None = None) -> Link:
+    def of(
+        method: DeviceMethod,
+        stages: Sequence[Stage] = (),
+        aggregator: str | None = None,
+        attack: Attack | None = None,
+    ) -> Link:
         """The link of a method: the stages that it brings itself, and these. Stages here that work on single users come
         before the method's own. What does not go together is refused."""
-        kind = (Sum if method.sums else Mean) if aggregator is None else aggregator_class(aggregator)
+        kind, settings = parse_aggregator(aggregator or (Sum if method.sums else Mean).name)
         first = list(takewhile(lambda stage: stage.per_user, stages))
-        link = Link(Channel((*first, *method.stages(), *stages[len(first) :])), kind)
+        link = Link(Channel((*first, *method.stages(), *stages[len(first) :])), kind, settings, attack)
         if method.sums and kind is not Sum:
             raise UserError(f"the server of '{method.name}' needs the sum; aggregator '{kind.name}' does not give it")
         opens = "" if kind.linear else f"aggregator '{kind.name}'"
         opens = f"the server of '{method.name}'" if method.opens_updates else opens
         if opens and "secure-sum" in link.channel:
-            raise UserError(f"{opens} needs single updates, and 'secure-sum' only gives their sum")
+            remedy = "; bound updates on the devices: --stage clip:norm=1" if kind.gathers else ""
+            raise UserError(f"{opens} needs single updates, and 'secure-sum' only gives their sum{remedy}")
+        if kind.gathers and method.opens_updates:
+            raise UserError(f"the server of '{method.name}' sums updates itself; use the aggregator mean")
+        if attack is not None:
+            attack.check(method)
+            if "distributed-noise" in link.channel and not attack.obeys:
+                raise UserError(
+                    "behind 'distributed-noise' there are no rows to forge; let attackers obey (obeys=true)"
+                )
         link._check_noise(method, opens)
         return link
 
@@ -183,8 +202,14 @@ class Link:
                 f"'{method.name}' sends other sums in other rounds; use 'central-noise' instead of '{name}'"
             )
 
+    def begin(self, n_items: int) -> Aggregator:
+        """The aggregator of a new round."""
+        return self.aggregator(n_items) if self.settings is None else self.aggregator(n_items, settings=self.settings)
+
     def why_not_fused(self) -> str | None:
         """Why no kernel can play rounds with this link, whatever the method."""
         if not self.aggregator.linear:
             return f"aggregator '{self.aggregator.name}' needs single updates, and kernels only give their sum"
+        if self.attack is not None:
+            return "attackers send updates of their own, and kernels only give the sum of honest ones"
         return None

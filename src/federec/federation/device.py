@@ -34,6 +34,8 @@ _SAMPLE_BYTES = 64  # index, order, key, slot and label of a sample
 
 Deliver = Callable[[Update, Tensor], None]
 """Takes the updates of a cohort, and the users whose devices sent them."""
+Observe = Callable[[Cohort], None]
+"""Sees a cohort after it has learned, while its own rows are alive."""
 
 
 @dataclass

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from federec import streams
+from federec.attackers.crew import Crew
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
+from federec.federation.attacking import attack
 from federec.federation.channel import Link
 from federec.federation.device import learn
 from federec.federation.server import RoundReport, Sum, receive, server_random, settle
@@ -49,11 +51,18 @@ def play(
 ) -> RoundReport:
     """Play one round in place. `observe` sees each cohort after it has learned, while its own rows are alive."""
     link = link or Link.of(method)
-    aggregator = link.aggregator(devices.n_items)
+    aggregator = link.begin(devices.n_items)
     deliver = partial(receive, method, state, aggregator)
     channel = link.channel.now(state.server) if link.channel.stages else link.channel
     sum_only = link.aggregator.linear and not method.opens_updates
+    attackers = users[:0]
+    if link.attack is not None:
+        crew = Crew.of(link.attack, devices, seed)
+        users, attackers = crew.parted(users)
     learned = learn(method, state, devices, users, seed, round_, channel, deliver, observe, memory, sum_only=sum_only)
+    if len(attackers):
+        sent = attack(method, state, devices, crew, attackers, seed, round_, channel, deliver, observe, memory)
+        learned.up_bytes, learned.down_bytes = learned.up_bytes + sent.up_bytes, learned.down_bytes + sent.down_bytes
     if link.divisor is not None and not aggregator.total and method.speaks(round_):
         # By chance nobody took part: noise on nothing must not show it.
         like = next(iter(state.shared.values()))

@@ -213,7 +213,7 @@ class Server:
         replies, nodes, asked = self.train(round_)
         users = sum(reply.devices for reply in replies)
         own = self.method.view == "own"
-        aggregator = self.link.aggregator(len(self.catalogue))
+        aggregator = self.link.begin(len(self.catalogue))
         learned = take_in(replies, aggregator)
         counted = self.settings.counted
         report = settle(self.method, self.state, aggregator, self.link, learned, Real(), least=counted)

@@ -114,6 +114,8 @@ def check_method(config: RunConfig, settings: FederationSettings) -> tuple[Devic
             f"the server of '{method.name}' works on every device's own message; a federation's server only sees sums"
         )
     link = config.link(method)
+    if link.attack is not None:
+        raise UserError(f"attack '{link.attack.name}' is one of simulated devices; try it with: federec train")
     check_secure(method, link)
     if "secure-sum" in link.channel and settings.minimum is not None and settings.minimum < 2:
         raise UserError("'secure-sum' hides a node among others: set minimum to 2 or more")

@@ -87,6 +87,16 @@ def traffic_text(communication: dict[str, float | None]) -> str:
     return f"{up / 1e3:,.1f} kB up, {down / 1e3:,.1f} kB down, per {per}{hub} and round"
 
 
+def attack_text(result: dict[str, Any]) -> str:
+    """What came of an attack; empty where there was none."""
+    attack = result.get("attack")
+    if not attack:
+        return ""
+    exposure, cold, honest = attack["exposure"], attack["cold_exposure"], attack["honest"]
+    what = f"{attack['attackers']} attackers ({attack['name']}): ER@10 {exposure['er@10']:.4f} of the target, "
+    return f"{what}{cold['er@10']:.4f} of cold items; honest users' full HR@10 {honest['hr@10']:.4f}"
+
+
 def machine_text(result: dict[str, Any]) -> str:
     """The machine that computed the run; empty for results of older versions."""
     machine = result.get("machine")
@@ -147,6 +157,8 @@ def _settings(result: dict[str, Any]) -> dict[str, Any]:
     line = {"channel": channel_text(config.get("channel") or ()) or "none"}
     if config.get("aggregator") not in (None, "mean", "sum"):  # the two that methods bring themselves
         line["aggregator"] = config["aggregator"]
+    if config.get("attack"):
+        line["attack"] = config["attack"]
     code = {Path(reference).name: sha256[:8] for reference, sha256 in config.get("sources", {}).items()}
     select = config.get("select")
     return {

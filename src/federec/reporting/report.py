@@ -13,6 +13,7 @@ from federec.reporting.figures import STYLE
 from federec.reporting.labels import (
     VIEWS,
     WHOLE,
+    attack_text,
     channel_text,
     held_out_text,
     machine_text,
@@ -162,6 +163,7 @@ def _settings(result: dict[str, Any]) -> dict[str, str]:
         "Machine": machine_text(result),
         "Traffic": traffic_text(result["communication"]),
         "Channel": channel_text(config.get("channel") or ()) or "none: updates leave a device as they are",
+        "Attack": attack_text(result),
         "Settings": ", ".join(f"{key}={value}" for key, value in config["settings"].items()) or "none",
         "Versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
     }

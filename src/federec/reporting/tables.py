@@ -16,6 +16,7 @@ from federec.reporting.comparison import why_not_seconds
 from federec.reporting.labels import (
     VIEWS,
     WHOLE,
+    attack_text,
     channel_text,
     held_out_text,
     labels,
@@ -72,6 +73,8 @@ def run_table(result: dict[str, Any]) -> None:
     print(f"{round_text(result)}; {seconds_text(result['seconds'])}")
     if config := result["config"].get("channel"):
         print(f"channel {channel_text(config)}")
+    if attack := attack_text(result):
+        print(attack)
     if engine := result.get("engine"):  # results of older versions have none
         print(f"engine {engine['used']}: {engine['reason']}")
 

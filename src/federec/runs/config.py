@@ -10,6 +10,7 @@ import yaml
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
+from federec.attackers.registry import parse_attack
 from federec.data.interactions import Interactions
 from federec.data.sets import SETS, Loadable, in_memory, load
 from federec.data.split import Split, Ties, make_split, parse_rule
@@ -24,7 +25,7 @@ from federec.methods.references import Reference, absolute
 from federec.methods.registry import trusted_method
 from federec.plugins.base import parts
 from federec.plugins.registry import build, references, trusted_plugin
-from federec.settings import Settings
+from federec.settings import Settings, written
 from federec.stages.registry import plain, stage
 
 
@@ -43,7 +44,11 @@ class RunConfig(Settings):
     """Stages between a device and the server, in order: `{stage: clip, norm: 1.0}`. None: none in a simulation,
     `secure-sum` in a federation."""
     aggregator: str | None = None
-    """How the server makes one of the devices' updates; the method's default if not given."""
+    """How the server makes one of the devices' updates, with its settings: `mean`, `trimmed-mean:fraction=0.1`; the
+    method's default if not given."""
+    attack: str | None = None
+    """What some of the simulated devices do instead of learning honestly: `promote:fraction=0.05`; nothing if not
+    given."""
     data: str = "tastes"
     """A named set, a file, or a folder of columns; `<name>` for data that was in memory."""
     columns: dict[str, str] = Field(default_factory=dict)
@@ -134,9 +139,9 @@ class RunConfig(Settings):
             config._must_be(given)
         method = build(config.method, config.plugins, config.settings) if given is None else given
         link = config.link(method) if isinstance(method, DeviceMethod) else None
-        if link is None and (config.channel or config.aggregator):
+        if link is None and (config.channel or config.aggregator or config.attack):
             raise UserError(
-                f"'{method.name}' is trained in one place, without a channel; leave out stages and aggregator"
+                f"'{method.name}' is trained in one place, without a channel; leave out stages, aggregator and attack"
             )
         rounds = config.rounds or method.default_rounds
         return config.model_copy(
@@ -144,7 +149,8 @@ class RunConfig(Settings):
                 "sources": config.sources if "sources" in values else config._sources(method),
                 "settings": _plain(method if given is None else type(given).model_validate(config.settings)),
                 "channel": config.channel and tuple(plain(stage(values)) for values in config.channel),
-                "aggregator": link.aggregator.name if link is not None else None,
+                "aggregator": written(link.aggregator.name, link.settings) if link is not None else None,
+                "attack": written(link.attack.name, link.attack) if link is not None and link.attack else None,
                 "repeats": config.repeats or (SETS[config.data].repeats if config.data in SETS else "merge"),
                 "select": config.select or protocol(config.protocol).select,
                 "ties": config.ties or protocol(config.protocol).ties,
@@ -204,7 +210,8 @@ class RunConfig(Settings):
 
     def link(self, method: DeviceMethod) -> Link:
         """What lies between the devices and the server."""
-        return Link.of(method, [stage(values) for values in self.channel or ()], self.aggregator)
+        attack = parse_attack(self.attack) if self.attack else None
+        return Link.of(method, [stage(values) for values in self.channel or ()], self.aggregator, attack)
 
     def changed(self, method: Method) -> list[Path]:
         """Files that define the method's classes and have changed since the run was configured."""

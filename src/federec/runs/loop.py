@@ -69,6 +69,8 @@ class Review:
     history. And what a report needs: see `evaluation.counts`."""
     fresh: Report = field(default_factory=dict)
     """Test metrics with a fresh history, to which the validation items belong; empty where it changes nothing."""
+    attack: dict[str, Any] = field(default_factory=dict)
+    """What came of an attack; empty where there was none."""
 
 
 class EngineChoice(NamedTuple):
@@ -257,6 +259,7 @@ def outcome(
             "numpy": np.__version__,
         },
         "machine": _machine(config.device),
+        **({"attack": review.attack} if review.attack else {}),
     } | privacy
 
 

@@ -65,6 +65,7 @@ def train(
     engine: str = "auto",
     channel: Channel = (),
     aggregator: str | None = None,
+    attack: str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
     progress: bool | None = None,
@@ -81,12 +82,13 @@ def train(
     picks the round, such as `full.ndcg@10`; with `patience` a run ends after so many rounds without a better one. With
     `fresh_steps` devices learn from their fresh history, validation items included, for so many rounds by themselves
     before test items are ranked once more. `channel` is one stage between device and server, or a list of them, as
-    objects or texts (`clip:norm=1`). With `epsilon` the run is differentially private for each user: it clips updates
-    and adds noise that is chosen so that epsilon is not exceeded, at this `delta` (1e-6). `max_epsilon` ends a run
-    before the round that would exceed it. With `out`, every round is kept there and the run can be resumed. `on_round`
-    gets each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on
-    terminals. `track` names other programs that the run is logged for: `fr.TensorBoard()`, `fr.MLflow()`, or texts
-    (`mlflow:experiment=films`).
+    objects or texts (`clip:norm=1`). `aggregator` says how the server makes one of many updates, `attack` what some of
+    the devices do instead of learning honestly, as texts (`item-clip:norm=10`, `promote:fraction=0.05`). With `epsilon`
+    the run is differentially private for each user: it clips updates and adds noise that is chosen so that epsilon is
+    not exceeded, at this `delta` (1e-6). `max_epsilon` ends a run before the round that would exceed it. With `out`,
+    every round is kept there and the run can be resumed. `on_round` gets each round's record and the number of rounds.
+    `progress`: a live line, by default in notebooks and on terminals. `track` names other programs that the run is
+    logged for: `fr.TensorBoard()`, `fr.MLflow()`, or texts (`mlflow:experiment=films`).
 
     >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)
     >>> 0 <= run.test["full"]["ndcg@10"] <= 1
@@ -116,7 +118,7 @@ def train(
         "patience": patience,
     }
     given |= {"device": device, "engine": engine}
-    given |= {"channel": plain_channel(channel), "aggregator": aggregator}
+    given |= {"channel": plain_channel(channel), "aggregator": aggregator, "attack": attack}
     config = RunConfig.of(method, data, **given)
     folder = RunFolder(out) if out is not None else None
     _callable(on_round)

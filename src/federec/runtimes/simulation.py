@@ -12,12 +12,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from federec.attackers.base import Attack
+from federec.attackers.crew import Crew
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
@@ -26,6 +28,7 @@ from federec.data.split import Split
 from federec.errors import UserError
 from federec.evaluation.counts import report_counts
 from federec.evaluation.evaluator import Evaluator, Full, Report, Sampled
+from federec.evaluation.exposure import exposure
 from federec.evaluation.metrics import Metrics, metric_of
 from federec.evaluation.protocols import Protocol as EvaluationProtocol
 from federec.evaluation.protocols import protocol
@@ -84,6 +87,9 @@ def trainer(
     ranked = (rounds or 1) if full == "full" else 0
     if isinstance(method, DeviceMethod):
         assert link is not None
+        if group.size > 1 and (link.aggregator.gathers or link.attack):
+            what = f"attack '{link.attack.name}'" if link.attack else f"aggregator '{link.aggregator.name}'"
+            raise UserError(f"{what} needs all devices in one process; run it without torchrun")
         evaluated = evaluate_users, link, ranked, patience, fresh_steps
         return DeviceTrainer(method, split, protocol, seed, participation, device, choice, *evaluated, group)
     if fresh_steps:
@@ -266,7 +272,24 @@ class DeviceTrainer:
             self._rank_global(ranks, state)
         self._sum([], [full, *views.values()])
         compared = {name: ranks.metrics()[1]["sampled"] for name, ranks in views.items()}
-        return _review(sampled, full, compared if self.own else {}, self._fresh(state, round_))
+        review = _review(sampled, full, compared if self.own else {}, self._fresh(state, round_))
+        attack = self.stacked.link.attack
+        return review if attack is None else replace(review, attack=self._damage(full, attack))
+
+    def _damage(self, full: Full, attack: Attack) -> dict[str, Any]:
+        """What came of an attack: exposure of its targets, and full metrics of the honest users."""
+        crew = Crew.of(attack, self.devices, self.seed)
+        part, honest = full.of.parts[1], ~crew.member
+        chosen = honest[full.of.users].cpu()[part.owner]
+        metrics = part.metrics(full.test, chosen)
+        return {
+            "name": attack.name,
+            "attackers": int(crew.member.sum()),
+            "targets": [full.of.split.data.item_label(code) for code in crew.targets.tolist()],
+            "exposure": exposure(full, honest, crew.targets),
+            "cold_exposure": exposure(full, honest, crew.cold),
+            "honest": {name: metrics[name] for name in ("hr@5", "hr@10", "ndcg@5", "ndcg@10")},
+        }
 
     def _fresh(self, state: State, round_: int) -> Rankings | None:
         """Test items ranked with fresh histories, after the devices have learned from them alone for `fresh_steps`
