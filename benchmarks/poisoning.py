@@ -35,7 +35,9 @@ ATTACKS = (
 )
 FRACTIONS = (0.001, 0.01, 0.05, 0.2)
 SHOWN = ("mean", "item-clip:norm=10", "foolsgold")
-"""Aggregators that face all attacks and all fractions."""
+"""Aggregators that face all attacks."""
+LINES = (("promote:strength=0.1", "mean"), *(("promote", aggregator) for aggregator in SHOWN))
+"""Attacks and aggregators that are measured with all fractions."""
 
 Job = dict[str, Any]
 
@@ -56,9 +58,9 @@ def jobs() -> Iterator[Job]:
     for attack in ATTACKS:
         for aggregator in SHOWN:
             yield job(attack, 0.05, aggregator)
-    for aggregator in SHOWN:
+    for attack, aggregator in LINES:
         for fraction in FRACTIONS:
-            yield job("promote", fraction, aggregator)
+            yield job(attack, fraction, aggregator)
 
 
 def play(job: Job) -> Job:
@@ -124,7 +126,7 @@ def claim(found: dict[tuple[Any, ...], Job]) -> str:
                     f"`{aggregator}`",
                     f"{fraction:.0%}",
                     f"{mean(mine, er):.3f}",
-                    f"{mean(mine, er) / cold:.1f}",
+                    f"{mean(mine, er) / cold:,.1f}",
                     f"{mean(mine, hr):.2f}",
                     f"{mean(mine, hr) - mean(clean, hr):+.2f}",
                     f"{mean(mine, lambda job: 100 * job['sampled_hr@10']):.1f}",
@@ -132,21 +134,25 @@ def claim(found: dict[tuple[Any, ...], Job]) -> str:
                 ]
             )
     verdicts = [
-        f"with `{aggregator}` it is {mean(some(0.05, aggregator), er) / cold:.1f} times the clean value, at "
-        f"{mean(some(0.05, aggregator), hr) - mean(clean, hr):+.1f} points of HR@10"
+        f"{mean(some(0.05, aggregator), er) / cold:,.0f} times with `{aggregator}` (HR@10 "
+        f"{mean(some(0.05, aggregator), hr) - mean(clean, hr):+.1f} points)"
         for aggregator in FACED
     ]
     head = ["aggregator", "attackers", "ER@10 %", "times clean", "HR@10 %", "change", "HR@10 % sampled", "CPU s"]
     targets = ", ".join(str(job["targets"][0]) for job in clean)
     counts = ", ".join(str(job["attackers"]) for job in some(0.05, "mean"))
+    chance = mean(clean, hr) / 100
+    error = 100 * (chance * (1 - chance) / (943 * len(SEEDS))) ** 0.5
     text = (
         f"Means over seeds 0, 1, 2, {LONG} rounds; the targets are items {targets}, the attackers {counts} of 943 "
         f"devices. The clean value is {cold:.4f}%: the ER@10 of all {1682 // 2} items that the target can be "
         "drawn from, pooled, without attackers. A single cold item's own clean value is nearly always zero, so "
         "that no ratio to it could be formed. *Change* is the HR@10 of honest users in points, against the mean "
-        "without attackers."
+        f"without attackers; each mean of HR@10 has a standard error of about {error:.1f} points."
     )
-    return f"**Of 5% attackers:** {'; '.join(verdicts)}.\n\n{text}\n\n{table(head, rows)}"
+    return (
+        f"**ER@10 under attack, in units of the clean value:** {', '.join(verdicts)}.\n\n{text}\n\n{table(head, rows)}"
+    )
 
 
 def grid(found: dict[tuple[Any, ...], Job]) -> str:
@@ -176,19 +182,19 @@ def fractions(found: dict[tuple[Any, ...], Job]) -> str:
 
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes, rows = figure.subplots(), []
-    for aggregator, marker in zip(SHOWN, "osD", strict=True):
-        line = [found["promote", fraction, aggregator, 0, SHORT] for fraction in FRACTIONS]
-        rows.append([f"`{aggregator}`", *(f"{er(job):.2f} / {hr(job):.1f}" for job in line)])
+    for (attack, aggregator), marker in zip(LINES, "vosD", strict=True):
+        line = [found[attack, fraction, aggregator, 0, SHORT] for fraction in FRACTIONS]
+        rows.append([f"`{attack}`", f"`{aggregator}`", *(f"{er(job):.2f} / {hr(job):.1f}" for job in line)])
         shares = [100 * fraction for fraction in FRACTIONS]
-        axes.plot(shares, list(map(er, line)), marker=marker, label=aggregator, alpha=0.8)
+        axes.plot(shares, list(map(er, line)), marker=marker, label=f"{attack}, {aggregator}", alpha=0.8)
     axes.set(xscale="log", xlabel="attackers, % of the devices", ylabel="ER@10 of the target, %", ylim=(-4, 104))
     axes.set_xticks([100 * fraction for fraction in FRACTIONS], [f"{100 * fraction:g}" for fraction in FRACTIONS])
     axes.minorticks_off()
-    figure.legend(loc="outside upper center", ncols=4, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8)
     (DOCS / "robustness.svg").write_text(svg(figure), encoding="utf-8")
-    head = ["aggregator", *(f"{100 * fraction:g}%" for fraction in FRACTIONS)]
+    head = ["attack", "aggregator", *(f"{100 * fraction:g}%" for fraction in FRACTIONS)]
     return (
-        f"ER@10 of the target / HR@10 of honest users in percent, by the fraction of attackers; `promote`, seed 0, "
+        f"ER@10 of the target / HR@10 of honest users in percent, by the fraction of attackers; seed 0, "
         f"{SHORT} rounds:\n\n{table(head, rows)}\n\n"
         "![Exposure of the promoted item by the fraction of attackers, one line for each aggregator](robustness.svg)"
     )
