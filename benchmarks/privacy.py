@@ -69,8 +69,8 @@ def _clip(norm: float) -> tuple[str, ...]:
 
 def fedease() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """One upload. A run tries penalties, numbers of items and half-lives on it at no cost."""
-    free = {"popular": [200, 400, 800, 1500, 0], "recency": [1.0, 4.0, 16.0]}
-    l2 = [1.0, 10.0, 100.0, 1000.0]
+    free = {"popular": [300, 600, 1200, 0], "recency": [4.0, 16.0]}
+    l2 = [3.0, 30.0, 100.0, 300.0]
     for window in (10.0, 30.0, 0.0):
         yield f"window {window:g}", {"window": [window], "l2": l2, **free}, {"channel": _clip(10.0)}
 
@@ -88,32 +88,30 @@ def fedals() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         yield f"dim {dim}, {rounds} rounds", {"dim": dim, "alpha": 1.0, "l2": 10.0}, {"rounds": rounds}
 
 
-def gradient() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Fewer rounds and narrower rows than without noise. The norm follows the devices, or is small: then every update
-    has the same length, and the step of the server is clip x items x factor, whatever the device's own was."""
-    for dim, rounds, clip in (
-        (4, 20, None),
-        (8, 10, None),
-        (4, 10, 30.0),
-        (8, 20, 30.0),
-        (4, 40, 100.0),
-        (16, 20, 100.0),
-    ):
-        words = "adaptive norm" if clip is None else f"norm {clip:g}"
-        how: dict[str, Any] = {
-            "rounds": rounds,
-            "channel": ("clip:norm=30,quantile=0.5", NOISE) if clip is None else _clip(clip),
-        }
-        yield f"dim {dim}, {rounds} rounds, {words}", {"dim": dim}, how
+def gradient(rates: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Fewer rounds and narrower rows than without noise, all devices in every round. The norm follows the devices, or
+    is fixed; a smaller one is a smaller step of the server under less noise."""
+    for dim, rounds, clip in ((8, 15, 300), (4, 15, 300), (8, 15, None), (4, 30, 300), (8, 30, 1000), (4, 8, 1000)):
+        words = "adaptive norm" if clip is None else f"norm {clip}"
+        stages = ("clip:norm=300,quantile=0.5,rate=1", NOISE) if clip is None else _clip(clip)
+        yield f"dim {dim}, {rounds} rounds, {words}", {"dim": dim, **rates}, {"rounds": rounds, "channel": stages}
 
 
-METHODS = {"fedease": fedease, "fednext": fednext, "fedals": fedals, "fedmf": gradient, "pfedrec": gradient}
+def fedmf() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    yield from gradient({"lr": 0.01486, "item_lr_factor": 2075.0, "negatives": 9, "batch": 115, "epochs": 4})
+
+
+def pfedrec() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    yield from gradient({})
+
+
+METHODS = {"fedease": fedease, "fednext": fednext, "fedals": fedals, "fedmf": fedmf, "pfedrec": pfedrec}
 CLOSED = ("fedease", "fednext")
 PLAIN: dict[str, dict[str, Any]] = {
     "fedease": {"l2": [30.0, 100.0, 300.0, 1000.0], "recency": [4.0, 16.0, 0.0], "window": [0.0, 10.0, 30.0]},
     "fednext": {},
     "fedals": {},
-    "fedmf": {},
+    "fedmf": {"lr": 0.01486, "item_lr_factor": 2075.0, "negatives": 9, "batch": 115, "epochs": 4},
     "pfedrec": {},
 }
 """Settings without noise: those that have no reason to be small."""

@@ -20,7 +20,7 @@ from page import DOCS, table
 
 PAGE, FILE = DOCS / "protection.md", DOCS / "protection.jsonl"
 SEEDS = (0, 1, 2)
-ROUNDS = 30
+ROUNDS, DIM = 20, 8
 DATA = "ml-100k"
 NOTHING = "nothing"
 
@@ -71,7 +71,8 @@ def play(option: Option, seed: int) -> Line:
     import federec as fr
 
     torch.set_num_threads(1)
-    run = fr.train(option.method, DATA, rounds=option.rounds, seed=seed, progress=False, **option.given)
+    method = fr.FedMF(dim=DIM) if option.method == "fedmf" else option.method
+    run = fr.train(method, DATA, rounds=option.rounds, seed=seed, progress=False, **option.given)
     result = run.result
     return {
         "method": option.method,
@@ -133,7 +134,7 @@ def tables(found: dict[tuple[str, str, int], Line]) -> str:
         }
         plain = next(iter(groups.values()))
         rows = [row(option, lines, plain) for option, lines in groups.items() if lines]
-        rounds = f", {ROUNDS} rounds" if method == "fedmf" else ""
+        rounds = f", dim {DIM}, {ROUNDS} rounds" if method == "fedmf" else ""
         parts += [f"### `{method}`{rounds}", table(head, rows)]
     return "\n\n".join(parts)
 

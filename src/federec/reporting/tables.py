@@ -21,6 +21,7 @@ from federec.reporting.labels import (
     held_out_text,
     labels,
     method_name,
+    privacy_text,
     rankings,
     round_text,
     seconds_text,
@@ -75,6 +76,8 @@ def run_table(result: dict[str, Any]) -> None:
         print(f"channel {channel_text(config)}")
     if attack := attack_text(result):
         print(attack)
+    if privacy := privacy_text(result):
+        print(f"privacy {privacy}")
     if engine := result.get("engine"):  # results of older versions have none
         print(f"engine {engine['used']}: {engine['reason']}")
 
