@@ -1,6 +1,6 @@
-"""Imports point one way: cli -> checks -> reproduction -> runtimes -> network -> tracking -> runs -> reporting ->
-federation -> plugins -> methods -> mathematics, stages, aggregators -> cohort -> data, federation -> kernels, and
-evaluation -> data. Errors, files, settings and streams may be used by all."""
+"""Imports point one way: cli -> checks -> reproduction -> audit -> runtimes -> network -> tracking -> runs ->
+reporting -> federation -> plugins -> methods -> mathematics, stages, aggregators -> cohort -> data, federation ->
+kernels, and evaluation -> data. Errors, files, settings and streams may be used by all."""
 
 import ast
 from pathlib import Path
@@ -23,6 +23,7 @@ for package in (
     "tracking",
     "network",
     "runtimes",
+    "audit",
     "reproduction",
     "checks",
     "cli",

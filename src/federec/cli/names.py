@@ -17,6 +17,7 @@ SETS = (
 )
 
 STAGES = ("clip", "laplace", "gaussian", "dense", "top-rows", "quantise", "secure-sum")
+ATTACKS = ("rows", "size", "sum", "direction", "difference", "shadow")
 TRACKERS = ("tensorboard", "mlflow")
 TABLES = (
     "all",
