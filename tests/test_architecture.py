@@ -1,4 +1,4 @@
-"""Imports point one way: cli -> checks -> reproduction -> audit -> runtimes -> network -> tracking -> runs ->
+"""Imports point one way: cli -> checks -> reproduction -> auditing -> runtimes -> network -> tracking -> runs ->
 reporting -> federation -> plugins -> methods -> mathematics, stages, aggregators -> cohort -> data, federation ->
 kernels, and evaluation -> data. Errors, files, settings and streams may be used by all."""
 
@@ -23,7 +23,7 @@ for package in (
     "tracking",
     "network",
     "runtimes",
-    "audit",
+    "auditing",
     "reproduction",
     "checks",
     "cli",

@@ -30,7 +30,7 @@ def audit(
     Rounds of the run are played again. The attacks read what the server of that run saw, single messages or sums, and
     name users' items. Exit code 1: the canaries show more than the promised epsilon.
     """
-    from federec.audit.audit import audit as audited
+    from federec.auditing.audit import audit as audited
 
     found = audited(run, users=users, attacks=attack or (), canaries=canaries)
     typer.echo(found.json() if as_json else str(found))

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from federec.audit.canaries import Empirical
-from federec.audit.measures import Interval, Measured
-from federec.audit.promise import Promised
+from federec.auditing.canaries import Empirical
+from federec.auditing.measures import Interval, Measured
+from federec.auditing.promise import Promised
 from federec.reporting.frames import Frame, frame
 from federec.reporting.labels import method_name
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from federec.audit.measures import Marks, Scores
-from federec.audit.reading import Known
+from federec.auditing.measures import Marks, Scores
+from federec.auditing.reading import Known
 from federec.cohort.draw import Devices
 from federec.data.interactions import Interactions
 from federec.data.split import HeldOut, Split

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from federec.audit.measures import Marks, Scores, largest
-from federec.audit.reading import ATTACKS, Known, Said, Seen, along, likeliest
+from federec.auditing.measures import Marks, Scores, largest
+from federec.auditing.reading import ATTACKS, Known, Said, Seen, along, likeliest
 
 ACROSS = "difference"
 """Name of the attack on the sums with and without a user."""

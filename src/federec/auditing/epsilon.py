@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.stats import binom, norm  # type: ignore[import-untyped]
 
-from federec.audit.measures import Interval
+from federec.auditing.measures import Interval
 
 DELTA = 1e-6
 CONFIDENCE = 0.95

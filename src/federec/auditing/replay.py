@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from federec.audit.reading import Seen
+from federec.auditing.reading import Seen
 from federec.cohort.draw import Devices
 from federec.cohort.layers import ITEMS, Params
 from federec.cohort.update import Update

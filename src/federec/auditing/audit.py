@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from federec.audit import shadow
-from federec.audit.canaries import Canaries, Listening
-from federec.audit.findings import Audit, Finding
-from federec.audit.measures import Marks, Scores, largest, measured, strata
-from federec.audit.promise import Promised, promised
-from federec.audit.reading import ATTACKS, Known
-from federec.audit.replay import Federation
-from federec.audit.rounds import ACROSS, Notes
+from federec.auditing import shadow
+from federec.auditing.canaries import Canaries, Listening
+from federec.auditing.findings import Audit, Finding
+from federec.auditing.measures import Marks, Scores, largest, measured, strata
+from federec.auditing.promise import Promised, promised
+from federec.auditing.reading import ATTACKS, Known
+from federec.auditing.replay import Federation
+from federec.auditing.rounds import ACROSS, Notes
 from federec.cohort.draw import Devices
 from federec.cohort.update import Update
 from federec.errors import UserError, did_you_mean

@@ -25,9 +25,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from federec.audit.epsilon import best_guesses, gaussian_fit, gaussian_mu, guessed, lower_bound
-from federec.audit.measures import Interval
-from federec.audit.replay import Federation
+from federec.auditing.epsilon import best_guesses, gaussian_fit, gaussian_mu, guessed, lower_bound
+from federec.auditing.measures import Interval
+from federec.auditing.replay import Federation
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
 from federec.errors import UserError

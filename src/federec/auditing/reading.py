@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from federec.audit.measures import Marks, Scores, largest
+from federec.auditing.measures import Marks, Scores, largest
 
 Matrix = NDArray[np.float64]
 

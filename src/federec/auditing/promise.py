@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from federec.audit.epsilon import DELTA, gaussian_epsilon
-from federec.audit.replay import Federation
+from federec.auditing.epsilon import DELTA, gaussian_epsilon
+from federec.auditing.replay import Federation
 from federec.network.policy import epsilon, rho
 from federec.runtimes.run import Run
 
