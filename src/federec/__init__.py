@@ -70,8 +70,10 @@ if TYPE_CHECKING:
     from federec.runtimes.local import resume as resume
     from federec.runtimes.local import train as train
     from federec.runtimes.run import Run as Run
+    from federec.stages.central_noise import CentralNoise as CentralNoise
     from federec.stages.clip import Clip as Clip
     from federec.stages.dense import Dense as Dense
+    from federec.stages.distributed_noise import DistributedNoise as DistributedNoise
     from federec.stages.gaussian import Gaussian as Gaussian
     from federec.stages.laplace import Laplace as Laplace
     from federec.stages.quantise import Quantise as Quantise
@@ -86,11 +88,13 @@ __version__ = "0.2.0"
 _HOMES = {
     "Audit": "auditing.findings",
     "CentralMethod": "methods.central",
+    "CentralNoise": "stages.central_noise",
     "Clip": "stages.clip",
     "Cohort": "cohort.cohort",
     "Comparison": "reproduction.compare",
     "Dense": "stages.dense",
     "DeviceMethod": "methods.base",
+    "DistributedNoise": "stages.distributed_noise",
     "DualPer": "plugins.dualper",
     "EASE": "methods.ease",
     "FCF": "methods.fcf",

@@ -41,6 +41,10 @@ ROUNDING = 11 << 40
 VALIDATION = 12 << 40
 TIES = 13 << 40
 DROPOUT = 14 << 40
+CENTRAL = 15 << 40
+SIGNS = 16 << 40
+SKELLAM = 17 << 40
+FINER = 18 << 40
 
 # Rounds count from 1. Draws that are made once per run use round 0.
 ONCE = 0

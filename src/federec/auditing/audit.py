@@ -11,20 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from federec.aggregators.base import Aggregator
 from federec.auditing import shadow
 from federec.auditing.canaries import Canaries, Listening
 from federec.auditing.findings import Audit, Finding
 from federec.auditing.measures import Marks, Scores, largest, measured, strata
-from federec.auditing.promise import Promised, promised
-from federec.auditing.reading import ATTACKS, Known
+from federec.auditing.promise import promised
+from federec.auditing.reading import ATTACKS, Known, Seen
 from federec.auditing.replay import Federation
 from federec.auditing.rounds import ACROSS, Notes
 from federec.cohort.draw import Devices
 from federec.cohort.update import Update
 from federec.errors import UserError, did_you_mean
 from federec.federation.round import select
+from federec.federation.server import server_random
 from federec.federation.state import State
 from federec.runtimes.run import Run
+from federec.stages.base import Settling
 
 SHADOW, GUESS = "shadow", "popularity"
 NAMES = (*ATTACKS, ACROSS, SHADOW)
@@ -32,6 +35,8 @@ NAMES = (*ATTACKS, ACROSS, SHADOW)
 READ = 10
 """Rounds, from the first on, whose messages are read; and that of the best round."""
 USERS, CANARIES = 100, 5000
+CENTRAL = "central"
+"""Noise that the server adds itself, to what it has seen without."""
 
 
 def audit(
@@ -59,25 +64,19 @@ def audit(
     if users < 1:
         raise UserError("an audit needs at least one user; give --users 1 or more")
     work = _Work.of(run, users, asked or NAMES)
-    promise = promised(run, work.federation)
-    heard = _canaries(work.federation, canaries, promise) if promise.epsilon is not None else None
+    promise, heard, empirical = promised(run.result), None, None
+    if promise.epsilon is not None and canaries:
+        heard = Listening(work.federation, Canaries.drawn(work.federation, canaries, work.federation.seed))
     work.play(run, heard)
-    empirical = heard.found(promise.epsilon, promise.delta) if heard else None
+    if promise.epsilon is not None and heard is not None:
+        empirical = heard.found(promise.epsilon, promise.delta)
     return Audit(run.result, _channel(work.federation), len(work.users), work.findings(), promise, empirical)
-
-
-def _canaries(federation: Federation, count: int, promise: Promised) -> Listening | None:
-    if not count:
-        return None
-    if federation.hidden and not federation.link.aggregator.linear:
-        return None
-    return Listening(federation, Canaries.drawn(federation, count, federation.seed), federation.seed)
 
 
 def _channel(federation: Federation) -> str:
     """What the server sees, in plain words."""
     promise = federation.link.channel.promise
-    noise = " under noise" if promise.noise else ""
+    noise = " under noise" if promise.noise and promise.noise != CENTRAL else ""
     return f"only sums over devices{noise}" if federation.hidden else f"every device's message{noise}"
 
 
@@ -111,7 +110,7 @@ class _Work:
         owner = np.repeat(np.arange(run.data.n_users), np.diff(split.ptr))
         pairs = np.unique(owner.astype(np.int64) * n_items + split.train)
         popularity = np.bincount(pairs % n_items, minlength=n_items)
-        learners = federation.learners.numpy()
+        learners = federation.trainer.learners.numpy()
         known = Known(n_items, method.negatives, popularity, max(1, round(len(pairs) / len(learners))))
         chosen = np.sort(np.random.default_rng(run.config.seed).permutation(learners)[:users])
         has = np.zeros((run.data.n_users, n_items), bool)
@@ -149,32 +148,32 @@ class _Work:
             self._shadow(state, round_)
         notes = self.notes
         if read:
-            notes.begin(round_, federation.chosen(round_).tolist())
+            notes.begin(round_, federation.trainer.chosen(round_).tolist())
 
         def take(update: Update, users: Tensor) -> None:
             for user, seen in federation.messages(update, users) if read and not federation.hidden else ():
                 notes.read(round_, user, seen)
 
-        got, released = federation.play(state, round_, take)
+        channel = federation.channel(state)
+        got, used = federation.play(state, round_, take)
         if read and federation.hidden:
-            notes.read_sum(round_, federation.sum_of(got))
-        if heard and (federation.hidden or self._central):
-            heard.hear_sum(round_, released)
-        elif heard:
-            heard.hear_messages(round_)
-
-    @property
-    def _central(self) -> bool:
-        """Whether the noise is the server's own: then what is promised holds for what the server gives away."""
-        return not self.federation.link.channel.promise.noise
+            notes.read_sum(round_, federation.sum_of(got, used))
+        if heard is None:
+            return
+        # Under central noise the promise is about what the server makes of the sum, not about what it gets.
+        if federation.hidden or channel.promise.noise == CENTRAL:
+            heard.hear_sum(round_, channel, used)
+        else:
+            heard.hear_messages(round_, channel)
 
     def _shadow(self, state: State, round_: int) -> None:
         """Invented devices learn from the same parameters and send through the same channel."""
         federation, mine = self.federation, self.shadow_state
         mine.shared = state.shared
-        users = select(len(self.invented), federation.participation, federation.seed + 1, round_)
+        users = select(len(self.invented), federation.trainer.participation, federation.seed + 1, round_)
         self.shadows.begin(round_, users.tolist())
         aggregator = federation.link.aggregator(self.invented.n_items)
+        mine.server = dict(state.server)
 
         def take(update: Update, some: Tensor) -> None:
             aggregator.add(update)
@@ -183,7 +182,14 @@ class _Work:
 
         federation.send(mine, self.invented, users, round_, take)
         if federation.hidden:
-            self.shadows.read_sum(round_, federation.sum_of(aggregator.total))
+            self.shadows.read_sum(round_, self._read(aggregator, state))
+
+    def _read(self, aggregator: Aggregator, state: State) -> Seen | None:
+        """The sum over invented devices as the server reads it."""
+        federation, got = self.federation, dict(aggregator.total)
+        random = server_random(federation.seed, 0, state)
+        settling = Settling(aggregator.devices, random, {}, federation.method.sends(), aggregator.n_items)
+        return federation.sum_of(got, federation.channel(state).server(got, settling))
 
     def findings(self) -> list[Finding]:
         """What each attack says, of the first round, of the last one that was read and of all."""

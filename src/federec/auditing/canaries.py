@@ -8,8 +8,8 @@ other canary, with random signs. So thousands of canaries fit into one run witho
 
 Real users all push popular items one way, so the main singular directions of a sum are theirs, and are taken out.
 
-* Sums: the canaries' updates go through the stages that work on single users, such as `clip`, and are added to the
-  sums of the run as the noise of the real devices and of the server left them. A canary is in or out.
+* Sums: the canaries' updates are clipped as those of real devices are, and added to the sums of the run as the noise of
+  the real devices or of the server left them. A canary is in or out.
 * Single messages: each canary is a device of its own, which sends its update or the opposite one through all stages:
   a message hides which of any two updates it came from.
 """
@@ -25,20 +25,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from federec.auditing.epsilon import best_guesses, gaussian_fit, gaussian_mu, guessed, lower_bound
+from federec.auditing.epsilon import DELTA, best_guesses, gaussian_fit, gaussian_mu, guessed, lower_bound
 from federec.auditing.measures import Interval
 from federec.auditing.replay import Federation
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
 from federec.errors import UserError
+from federec.federation.channel import Channel
+from federec.stages.clip import Clip
 from federec.stages.randomness import Simulated
 
 LOUD = 10.0
 """How many times the clipping norm a canary is, before it is clipped."""
 MAIN = 2
 """Main directions of a sum that real users share."""
-FEWEST = 100
-"""Canaries with fewer say nothing."""
 _TOGETHER = 1 << 23  # values of messages that are made together
 
 
@@ -111,44 +111,41 @@ class Empirical(NamedTuple):
     """Epsilon is at least that, with 95 % confidence."""
     fit: Interval
     """Epsilon if scores are normal, with its 95 % interval."""
-    delta: float
 
 
 class Listening:
     """Adds canaries to what a server sees, round by round, and looks for them."""
 
-    def __init__(self, federation: Federation, canaries: Canaries, seed: int) -> None:
+    def __init__(self, federation: Federation, canaries: Canaries) -> None:
         self.federation, self.canaries = federation, canaries
         self.scores = np.zeros(len(canaries))
-        self.coins = torch.Generator().manual_seed(seed + 1)
-        clip = federation.link.channel.promise.clip
-        self.size = LOUD * (clip or 1.0)
+        self.coins = torch.Generator().manual_seed(federation.seed + 1)
 
-    def hear_sum(self, round_: int, released: Params) -> None:
+    def hear_sum(self, round_: int, channel: Channel, used: Params) -> None:
         """A sum as the server uses it, to which the canaries that are in and take part are added."""
+        if self.canaries.name not in used:  # nothing was sent
+            return
         inside = torch.from_numpy(np.flatnonzero(self.canaries.inside))
-        taking_part = torch.rand(len(inside), generator=self.coins) < self.federation.participation
-        sent = self.canaries.update(inside[taking_part], self.size)
-        numbers = len(self.federation.devices) + inside[taking_part]
-        source = Simulated.of(self.federation.seed, round_, numbers)
-        sent, _ = self.federation.link.channel.per_user.device(sent, source)
-        table = released[self.canaries.name].clone().flatten(1)
-        rows = sent.rows[self.canaries.name]
-        table.index_add_(0, sent.ids, rows)
-        self.scores += self.canaries.looked_for(without_main(table))
+        some = inside[torch.rand(len(inside), generator=self.coins) < self.federation.trainer.participation]
+        clip = channel.promise.clip or 1.0
+        bounds = Channel(tuple(stage for stage in channel.stages if stage.name == Clip.name))
+        sent, _ = bounds.device(self.canaries.update(some, LOUD * clip), self._random(round_, some))
+        table = used[self.canaries.name].flatten(1).clone()
+        table.index_add_(0, sent.ids, sent.rows[self.canaries.name])
+        self.scores += self.canaries.looked_for(without_main(table)) / clip  # noise is in proportion to the norm
 
-    def hear_messages(self, round_: int) -> None:
+    def hear_messages(self, round_: int, channel: Channel) -> None:
         """Each canary's own message."""
-        channel, count = self.federation.link.channel, len(self.canaries)
-        size = max(1, _TOGETHER // math.prod(self.canaries.shape))
-        for some in torch.arange(count).split(size):
-            update = self.canaries.update(some, self.size)
+        size, norm = max(1, _TOGETHER // math.prod(self.canaries.shape)), LOUD * (channel.promise.clip or 1.0)
+        for some in torch.arange(len(self.canaries)).split(size):
+            update = self.canaries.update(some, norm)
             sign = torch.from_numpy(np.where(self.canaries.inside[some.numpy()], 1.0, -1.0)).float()
             values = {name: rows * sign[update.owner, None] for name, rows in update.rows.items()}
-            numbers = len(self.federation.devices) + some
-            source = Simulated.of(self.federation.seed, round_, numbers)
-            sent, _ = channel.device(update.with_values(values), source)
-            self._hear(some, sent)
+            self._hear(some, channel.device(update.with_values(values), self._random(round_, some))[0])
+
+    def _random(self, round_: int, some: Tensor) -> Simulated:
+        """Of the canaries' own devices, which are none of the run's."""
+        return Simulated.of(self.federation.seed, round_, len(self.federation.devices) + some)
 
     def _hear(self, some: Tensor, sent: Update) -> None:
         rows, ends = sent.rows[self.canaries.name], sent.counts.cumsum(0).tolist()
@@ -160,14 +157,14 @@ class Listening:
             table[sent.ids[part]] = rows[part]
             self.scores[canary] += float((table[at // width, at % width] * self.canaries.sign[at]).mean())
 
-    def found(self, promised: float | None, delta: float) -> Empirical:
+    def found(self, promised: float, delta: float) -> Empirical:
         """What the guesses say. How many are made depends only on what is promised."""
         count, inside = len(self.canaries), self.canaries.inside
-        mu = None if promised is None else gaussian_mu(max(promised, 1e-2), delta)
-        guesses = best_guesses(count, mu, delta)
+        some = delta or DELTA  # normal noise has no epsilon at delta 0
+        guesses = best_guesses(count, gaussian_mu(max(promised, 1e-2), some), delta)
         right = guessed(self.scores, inside, guesses)
         least = lower_bound(count, guesses, right, delta)
-        return Empirical(count, guesses, right, least, gaussian_fit(self.scores, inside, delta), delta)
+        return Empirical(count, guesses, right, least, gaussian_fit(self.scores, inside, some))
 
 
 def without_main(table: Tensor) -> Tensor:

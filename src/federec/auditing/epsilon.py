@@ -72,11 +72,9 @@ def gaussian_mu(epsilon: float, delta: float = DELTA) -> float:
     return float(brentq(lambda mu: gaussian_epsilon(mu, delta) - epsilon, 1e-6, 1e3, xtol=1e-6))
 
 
-def best_guesses(canaries: int, mu: float | None, delta: float = DELTA) -> int:
+def best_guesses(canaries: int, mu: float, delta: float = DELTA) -> int:
     """How many guesses to make so that the lower bound is largest, if scores are normal and mu apart. It must not
-    depend on which canaries are in, or the bound would not hold. None: all."""
-    if mu is None:
-        return canaries
+    depend on which canaries are in, or the bound would not hold."""
     found = {count: _expected_bound(canaries, count, mu, delta) for count in _counts(canaries)}
     return max(found, key=lambda count: found[count])
 

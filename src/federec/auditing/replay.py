@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,14 +18,13 @@ from federec.cohort.draw import Devices
 from federec.cohort.layers import ITEMS, Params
 from federec.cohort.update import Update
 from federec.errors import UserError
-from federec.evaluation.protocols import protocol
-from federec.federation.channel import Link
+from federec.federation.channel import Channel, Link
 from federec.federation.device import Learned, learn
-from federec.federation.round import select
-from federec.federation.server import receive, settle
+from federec.federation.server import receive, server_random, settle
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
 from federec.runtimes.run import Run
+from federec.runtimes.simulation import DeviceTrainer, make_trainer
 
 Take = Callable[[Update, Tensor], None]
 """Takes the updates of a cohort as they leave the channel, and their users."""
@@ -35,12 +35,7 @@ class Federation:
     """What plays the rounds of a run again."""
 
     method: DeviceMethod
-    devices: Devices
-    link: Link
-    seed: int
-    participation: float
-    learners: Tensor
-    """Users who have something to learn from."""
+    trainer: DeviceTrainer
 
     @staticmethod
     def of(run: Run) -> Federation:
@@ -50,10 +45,21 @@ class Federation:
             raise UserError(f"'{method.name}' is trained in one place, which has all data; audit a run on devices")
         if not method.sends():
             raise UserError(f"devices of '{method.name}' send nothing; there is nothing to audit")
-        devices = Devices.of(config.split_of(run.data), protocol(config.protocol).close_held_out)
-        participation = config.participation or method.default_participation
-        learners = devices.ptr.diff().nonzero().flatten()
-        return Federation(method, devices, config.link(method), config.seed, participation, learners)
+        trainer = make_trainer(config, method, config.split_of(run.data), "cpu")
+        assert isinstance(trainer, DeviceTrainer)
+        return Federation(method, trainer)
+
+    @property
+    def devices(self) -> Devices:
+        return self.trainer.devices
+
+    @property
+    def link(self) -> Link:
+        return self.trainer.stacked.link
+
+    @property
+    def seed(self) -> int:
+        return self.trainer.seed
 
     @property
     def hidden(self) -> bool:
@@ -64,10 +70,6 @@ class Federation:
         """The state before the first round."""
         return State.start(self.method, self.devices.n_items, len(self.devices), self.seed)
 
-    def chosen(self, round_: int) -> Tensor:
-        """The users of a round."""
-        return self.learners[select(len(self.learners), self.participation, self.seed, round_)]
-
     def play(self, state: State, round_: int, take: Take) -> tuple[Params, Params]:
         """Play a round in place. Returns the sum over devices as the server gets it, and as it uses it: with the noise
         that it adds itself, if any."""
@@ -77,40 +79,42 @@ class Federation:
             take(update, users)
             receive(self.method, state, aggregator, update, users)
 
-        learned = self.send(state, self.devices, self.chosen(round_), round_, deliver)
+        learned = self.send(state, self.devices, self.trainer.chosen(round_), round_, deliver)
         got = {name: value.clone() for name, value in aggregator.total.items()}
-        settle(self.method, state, aggregator, self.link.channel, learned)
+        settle(self.method, state, aggregator, self.link, learned, server_random(self.seed, round_, state))
         return got, aggregator.total
 
     def send(self, state: State, devices: Devices, users: Tensor, round_: int, take: Take) -> Learned:
         """Users learn and send; the server does nothing."""
-        return learn(self.method, state, devices, users, self.seed, round_, self.link.channel, take)
+        return learn(self.method, state, devices, users, self.seed, round_, self.channel(state), take)
+
+    def channel(self, state: State) -> Channel:
+        """The channel as it is in a round that begins with this state."""
+        return self.link.channel.now(state.server)
 
     def messages(self, update: Update, users: Tensor) -> Iterator[tuple[int, Seen]]:
         """What a cohort's updates say of items, user by user."""
         ends = update.counts.cumsum(0).tolist()
-        tables = self._tables(update.layers)
+        whole = [update.layers[name] for name in self.tables if name in update.layers]
         for place, user in enumerate(users.tolist()):
             rows = slice(ends[place] - int(update.counts[place]), ends[place])
-            parts = [value[rows] for value in update.rows.values()]
-            ids = update.ids[rows]
-            if tables:  # layers that have a row for every item are read as item tables
-                ids = torch.arange(update.n_items)
-                parts = [layer[place].flatten(1) for layer in tables.values()]
+            parts, ids = [value[rows] for value in update.rows.values()], update.ids[rows]
+            if whole:
+                parts, ids = [layer[place].flatten(1) for layer in whole], torch.arange(update.n_items)
             if parts:
                 yield user, Seen(ids.numpy(), torch.cat(parts, 1).double().numpy())
 
-    def sum_of(self, total: Params) -> Seen:
-        """What a sum says of items."""
-        names = [name for name, param in self.method.sends().items() if param.rows] or list(self._tables(total))
-        rows = [total[name].flatten(1) for name in names if name in total]
-        if not rows:
-            return Seen(torch.arange(0).numpy(), torch.zeros(0, 1).double().numpy(), single=False)
-        return Seen(torch.arange(self.devices.n_items).numpy(), torch.cat(rows, 1).double().numpy(), single=False)
+    def sum_of(self, got: Params, used: Params) -> Seen | None:
+        """What a sum says of items: as the server gets it; where that has no tables, as it reads it. None where
+        neither says anything."""
+        for total in (got, used):
+            if rows := [total[name].flatten(1) for name in self.tables if name in total]:
+                return Seen(np.arange(self.devices.n_items), torch.cat(rows, 1).double().numpy(), single=False)
+        return None
 
-    def _tables(self, layers: Params) -> Params:
-        """Layers whose first dimension is the catalogue, of a method that sends no item rows."""
+    @property
+    def tables(self) -> list[str]:
+        """What a message has for every item: its item tables; without them, layers as long as the catalogue."""
         sends = self.method.sends()
-        if any(param.rows for param in sends.values()):
-            return {}
-        return {name: value for name, value in layers.items() if sends[name].shape[0] == ITEMS}
+        rows = [name for name, param in sends.items() if param.rows]
+        return rows or [name for name, param in sends.items() if param.shape[0] == ITEMS]

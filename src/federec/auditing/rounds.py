@@ -48,8 +48,10 @@ class Notes:
         if user in self._place:
             self._note(round_, [self._place[user]], seen)
 
-    def read_sum(self, round_: int, seen: Seen) -> None:
+    def read_sum(self, round_: int, seen: Seen | None) -> None:
         """A sum says the same of all who took part in it."""
+        if seen is None:
+            return
         self.sums[round_] = seen
         self._note(round_, np.flatnonzero(self.present[round_]).tolist(), seen)
 

@@ -16,7 +16,10 @@ SETS = (
     "filmtrust",
 )
 
-STAGES = ("clip", "laplace", "gaussian", "dense", "top-rows", "quantise", "secure-sum")
+STAGES = (
+    *("clip", "laplace", "gaussian", "central-noise", "distributed-noise", "dense", "top-rows", "quantise"),
+    "secure-sum",
+)
 ATTACKS = ("rows", "size", "sum", "direction", "difference", "shadow")
 TRACKERS = ("tensorboard", "mlflow")
 TABLES = (

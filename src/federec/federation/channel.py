@@ -8,7 +8,7 @@ Simulation with both engines, torchrun and every network pass updates through th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import takewhile
@@ -21,12 +21,12 @@ from federec.aggregators.base import Aggregator
 from federec.aggregators.mean import Mean
 from federec.aggregators.registry import aggregator_class
 from federec.aggregators.sum import Sum
-from federec.cohort.layers import Params
+from federec.cohort.layers import USERS, Param, Params
 from federec.cohort.update import Update
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import Form
-from federec.stages.base import Format, Promise, Stage
+from federec.stages.base import Format, Promise, Settling, Stage
 from federec.stages.randomness import Randomness
 
 
@@ -45,6 +45,11 @@ class Channel:
                 raise UserError(f"stage '{stage.name}' works on single users; put it before '{names[index - 1]}'")
         if "secure-sum" in names[:-1]:
             raise UserError(f"nothing can be done to masked values; put '{names[-1]}' before 'secure-sum'")
+        known, bound = Promise(), list[Stage]()
+        for stage in self.stages:
+            bound.append(stage.bound(known))
+            known = bound[-1].promise(known)
+        object.__setattr__(self, "stages", tuple(bound))
 
     @property
     def per_user(self) -> Channel:
@@ -75,9 +80,23 @@ class Channel:
                 break
         return needed
 
-    def server(self, total: Params, devices: int) -> Params:
+    def server(self, total: Params, settling: Settling) -> Params:
         """The server's half, in the opposite order."""
-        return reduce(lambda total, stage: stage.server(total, devices), reversed(self.stages), total)
+        sends = [settling.sends]
+        for stage in self.stages[:-1]:
+            sends.append(stage.sends(sends[-1], settling.n_items))
+        for stage, before in zip(reversed(self.stages), reversed(sends), strict=bool(self.stages)):
+            total = stage.server(total, settling._replace(sends=before))
+        return total
+
+    def sends(self, known: Mapping[str, Param], n_items: int) -> Mapping[str, Param]:
+        """What updates consist of after all stages."""
+        return reduce(lambda known, stage: stage.sends(known, n_items), self.stages, known)
+
+    def now(self, memory: Params) -> Channel:
+        """The channel as it is in this round, after what the server has kept of earlier ones."""
+        stages = tuple(stage.now(memory) for stage in self.stages)
+        return self if stages == self.stages else Channel(stages)
 
     @property
     def format(self) -> Format:
@@ -88,16 +107,6 @@ class Channel:
     def promise(self) -> Promise:
         """What is promised about an update after all stages."""
         return reduce(lambda known, stage: stage.promise(known), self.stages, Promise())
-
-    def privacy(self) -> dict[str, Any]:
-        """What `result.json` says of privacy; nothing where nothing is promised. No accountant has added up rounds, so
-        there is no epsilon."""
-        promise = self.promise
-        if promise == Promise():
-            return {}
-        multiplier = promise.scale / promise.clip if promise.noise == "gaussian" and promise.clip else None
-        known = {"epsilon": None, "delta": None, "accountant": None, "noise_multiplier": multiplier}
-        return {"privacy": known | promise._asdict()}
 
     def fuse(self, form: Form) -> Form | str:
         """The form whose kernel does these stages' work as well; or why there is none."""
@@ -122,6 +131,8 @@ class Link:
 
     channel: Channel = Channel()
     aggregator: type[Aggregator] = Mean
+    divisor: int | None = None
+    """Devices that a mean divides by, where that must not depend on who took part; None: those that took part."""
 
     @staticmethod
     def of(method: DeviceMethod, stages: Sequence[Stage] = (), aggregator: str | None = None) -> Link:
@@ -136,10 +147,45 @@ class Link:
         opens = f"the server of '{method.name}'" if method.opens_updates else opens
         if opens and "secure-sum" in link.channel:
             raise UserError(f"{opens} needs single updates, and 'secure-sum' only gives their sum")
+        link._check_noise(method, opens)
         return link
+
+    @property
+    def private(self) -> bool:
+        """Whether noise on the sum hides every user, so that rounds are counted by an account."""
+        return self.channel.promise.multiplier > 0
+
+    def _check_noise(self, method: DeviceMethod, opens: str) -> None:
+        """Refuse noise on sums where it would not hide a user."""
+        names = [stage.name for stage in self.channel.stages]
+        noise = [name for name in names if name in ("central-noise", "distributed-noise")]
+        if not noise or (noise == ["central-noise"] and _off(self.channel)):
+            return
+        name = noise[0]
+        if len(noise) > 1 or {"laplace", "gaussian"} & set(names):
+            raise UserError(f"'{name}' is noise enough; leave the other noise out")
+        if "clip" not in names[: names.index(name)] or self.channel.promise.power != 2:
+            raise UserError(
+                f"'{name}' needs a bound on what one user sends; put 'clip' before it (--stage clip:norm=1)"
+            )
+        if "quantise" in names:
+            raise UserError(f"'quantise' can make a clipped update longer than '{name}' counts on; leave it out")
+        if opens:
+            raise UserError(f"{opens} works on single updates, and '{name}' only hides them in a sum")
+        if any(USERS in param.shape for param in method.shared().values()):
+            raise UserError(f"the server of '{method.name}' keeps values of single users, which '{name}' cannot hide")
+        if name == "distributed-noise" and method.sends_parts:
+            raise UserError(
+                f"'{method.name}' sends other sums in other rounds; use 'central-noise' instead of '{name}'"
+            )
 
     def why_not_fused(self) -> str | None:
         """Why no kernel can play rounds with this link, whatever the method."""
         if not self.aggregator.linear:
             return f"aggregator '{self.aggregator.name}' needs single updates, and kernels only give their sum"
         return None
+
+
+def _off(channel: Channel) -> bool:
+    """Whether central noise is set to none at all."""
+    return any(getattr(stage, "multiplier", None) == 0 for stage in channel.stages)

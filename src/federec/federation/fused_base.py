@@ -16,7 +16,7 @@ from federec.cohort.layers import Params
 from federec.cohort.store import RowStore
 from federec.federation.channel import Link
 from federec.federation.device import LOSS, Learned
-from federec.federation.server import RoundReport, Sum, settle
+from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
 from federec.kernels.cpu import Histories, Outcome, Players, Thread
 from federec.methods.base import DeviceMethod
@@ -113,7 +113,8 @@ class FusedRound:
         learned = Learned(int(up.sum()), int(down.sum()), figures)
         aggregator = self.link.aggregator(n_items)
         aggregator.merge(total, len(held))
-        return settle(self.method, self.state, aggregator, self.link.channel, learned, sum_)
+        random = server_random(self.seed, self.round, self.state)
+        return settle(self.method, self.state, aggregator, self.link, learned, random, sum_)
 
 
 def fetched(held: Tensor, width: int, n_items: int, format_: Format) -> Tensor:

@@ -14,7 +14,7 @@ from federec.federation.device import GPU_MEMORY, LOSS, Learned
 from federec.federation.fused import start_of
 from federec.federation.fused_base import RoundInputs, fetched
 from federec.federation.scoring import score_global
-from federec.federation.server import RoundReport, Sum, settle
+from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
 from federec.kernels import gpu_additive, gpu_linear
 from federec.kernels.gpu import Drawn, Histories, Outcome, draw, shuffle_keys
@@ -131,7 +131,8 @@ class GpuRound:
         learned = Learned(int(sent), int(received), {LOSS: torch.tensor(loss, dtype=torch.float64)})
         aggregator = self.link.aggregator(n_items)
         aggregator.merge({self.table: self.total} if self.table else {}, len(held))
-        return settle(self.method, self.state, aggregator, self.link.channel, learned, sum_)
+        random = server_random(self.seed, self.round, self.state)
+        return settle(self.method, self.state, aggregator, self.link, learned, random, sum_)
 
 
 class LinearRound(GpuRound):

@@ -11,7 +11,7 @@ from federec.cohort.draw import Devices
 from federec.federation.device import Learned
 from federec.federation.fused_base import RoundInputs, on_threads
 from federec.federation.scoring import score_global
-from federec.federation.server import RoundReport, Sum, settle
+from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
 from federec.kernels import pairs
 from federec.methods.base import DeviceMethod
@@ -39,14 +39,15 @@ class PairsRound:
         return torch.zeros(ask.shape)
 
     def finish(self, sum_: Sum = list) -> RoundReport:
-        method, state, devices, _, round_, link = self.inputs
+        method, state, devices, seed, round_, link = self.inputs
         users = torch.cat(self.users)
         own = devices.distinct_ptr[users + 1] - devices.distinct_ptr[users]
         up, down = self.form.traffic(round_, own, devices.n_items)
         up = up * link.channel.format.value_bits // 32
         aggregator = link.aggregator(devices.n_items)
         aggregator.merge({name: torch.from_numpy(self.total[part]) for part, name in enumerate(self.names)}, len(users))
-        return settle(method, state, aggregator, link.channel, Learned(int(up.sum()), int(down.sum())), sum_)
+        learned, random = Learned(int(up.sum()), int(down.sum())), server_random(seed, round_, state)
+        return settle(method, state, aggregator, link, learned, random, sum_)
 
 
 def sequences_of(devices: Devices, users: Tensor) -> pairs.Sequences:

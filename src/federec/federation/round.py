@@ -13,18 +13,22 @@ from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
 from federec.federation.channel import Link
 from federec.federation.device import learn
-from federec.federation.server import RoundReport, Sum, receive, settle
+from federec.federation.server import RoundReport, Sum, receive, server_random, settle
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
+from federec.stages.base import shapes
 
 
-def select(devices: int, participation: float, seed: int, round_: int) -> Tensor:
-    """The devices of a round: those with the smallest random keys, in order of their numbers."""
+def select(devices: int, participation: float, seed: int, round_: int, poisson: bool = False) -> Tensor:
+    """The devices of a round: those with the smallest random keys, in order of their numbers. `poisson`: each takes
+    part with the probability `participation`, whatever the others do; then it can be that none does."""
     everyone = torch.arange(devices)
     count = max(1, round(participation * devices))
-    if count >= devices:
+    if (participation if poisson else count / devices) >= 1:
         return everyone
     key = streams.bits(streams.keys(seed, round_, everyone), streams.SELECTION)
+    if poisson:
+        return (streams.unit(key) < participation).nonzero().flatten()
     chosen: Tensor = key.argsort(stable=True)[:count]
     return chosen.sort().values
 
@@ -45,8 +49,13 @@ def play(
     link = link or Link.of(method)
     aggregator = link.aggregator(devices.n_items)
     deliver = partial(receive, method, state, aggregator)
+    channel = link.channel.now(state.server) if link.channel.stages else link.channel
     sum_only = link.aggregator.linear and not method.opens_updates
-    learned = learn(
-        method, state, devices, users, seed, round_, link.channel, deliver, observe, memory, sum_only=sum_only
-    )
-    return settle(method, state, aggregator, link.channel, learned, sum_)
+    learned = learn(method, state, devices, users, seed, round_, channel, deliver, observe, memory, sum_only=sum_only)
+    if link.divisor is not None and not aggregator.total and method.speaks(round_):
+        # By chance nobody took part: noise on nothing must not show it.
+        like = next(iter(state.shared.values()))
+        sizes = shapes(channel.sends(method.sends(), devices.n_items), devices.n_items)
+        aggregator.total = {name: like.new_zeros(size) for name, size in sizes.items()}
+    random = server_random(seed, round_, state)
+    return settle(method, state, aggregator, link, learned, random, sum_)

@@ -11,10 +11,12 @@ from torch import Tensor
 from federec.aggregators.base import Aggregator
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
-from federec.federation.channel import Channel
+from federec.federation.channel import Link
 from federec.federation.device import LOSS, Learned
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod, Notes
+from federec.stages.base import KEPT, Settling
+from federec.stages.randomness import Randomness, Simulated
 
 Sum = Callable[[list[Params]], list[Params]]
 """Adds up tensors, name by name, over all processes of a run; those of a single process are the sum already."""
@@ -33,6 +35,12 @@ class RoundReport:
     """Means of the devices' own figures, and what the method says of the new shared parameters."""
 
 
+def server_random(seed: int, round_: int, like: State) -> Simulated:
+    """Random numbers of a simulated server in a round; no device has its number."""
+    device = next(iter(like.shared.values())).device
+    return Simulated.of(seed, round_, torch.tensor([-1], device=device))
+
+
 def receive(method: DeviceMethod, state: State, aggregator: Aggregator, update: Update, users: Tensor) -> None:
     """Take in a cohort's updates: as they are, or what the method's server makes of them."""
     made = method.receive(users, update.ids, update.owner, update.values(), state.shared)
@@ -46,19 +54,26 @@ def settle(
     method: DeviceMethod,
     state: State,
     aggregator: Aggregator,
-    channel: Channel,
+    link: Link,
     learned: Learned,
+    random: Randomness,
     sum_: Sum = list,
     least: int = 1,
 ) -> RoundReport:
     """New shared parameters from what the devices of all processes sent. A mean counts `least` devices at least: those
-    that are missing count as devices that changed nothing."""
+    that are missing count as devices that changed nothing. `random` is the server's own."""
     counts = torch.tensor([learned.up_bytes, learned.down_bytes, aggregator.devices], dtype=torch.float64)
     aggregator.total, figures, counted = sum_([aggregator.total, learned.figures, {"counts": counts}])
     up, down, devices = counted["counts"].tolist()
-    aggregator.total = channel.server(aggregator.total, int(devices))
-    aggregator.devices = max(int(devices), least)
+    aggregator.devices = max(int(devices), least) if link.divisor is None else link.divisor
+    kept = Params()
+    if link.channel.stages:
+        channel = link.channel.now(state.server)
+        kept = {name: state.server.pop(name) for name in list(state.server) if name.startswith(KEPT)}
+        settling = Settling(aggregator.devices, random, kept, method.sends(), aggregator.n_items)
+        aggregator.total = channel.server(aggregator.total, settling)
     state.shared = method.server_step(state.shared, aggregator.result(), state.server)
+    state.server |= kept
     means = {name: float(total / number) for name, (total, number) in figures.items()}
     loss = means.pop(LOSS, None)
     heard = max(devices, 1)  # possibly no device took part

@@ -78,7 +78,10 @@ class State:
                 other.stores[name].start = table
         memory = method.server_start(other.shared)
         for name, value in other.server.items():
-            memory[name][tuple(map(slice, value.shape))] = value
+            if name in memory:
+                memory[name][tuple(map(slice, value.shape))] = value
+            else:  # kept by a stage of the channel
+                memory[name] = value
         other.server = memory
         return other
 

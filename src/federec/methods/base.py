@@ -111,6 +111,9 @@ class DeviceMethod(Method):
     closed_form: ClassVar[bool] = False
     """Devices solve for their parameters, so there are no steps that a plug-in could change."""
 
+    sends_parts: ClassVar[bool] = False
+    """Whether a round may send only some of what it sends in all."""
+
     refuses: ClassVar[Mapping[str, str]] = {}
     """Plug-ins that make no sense on this method, with the reason."""
 
@@ -132,6 +135,10 @@ class DeviceMethod(Method):
     def sends(self) -> dict[str, Param]:
         """What a device sends: values per touched item (`rows`) or as a whole. By default the change of all shared."""
         return self.shared()
+
+    def speaks(self, round_: int) -> bool:
+        """Whether devices send anything in a round. Where they do not, the round costs no privacy."""
+        return True
 
     def cover(self, users: Tensor, samples: Samples, n_items: int) -> Tensor | None:
         """[C, P] items whose rows a device fetches and sends besides those of its samples, to hide these among them."""

@@ -76,6 +76,9 @@ class FedEASE(DeviceMethod):
         """Whether the devices are asked for their co-occurrence."""
         return (round_ - 1) % (len(self.l2) * len(self.recency)) == 0
 
+    def speaks(self, round_: int) -> bool:
+        return self.new_window(round_)
+
     def new_weights(self, round_: int) -> bool:
         """Whether the server solves again."""
         return (round_ - 1) % len(self.recency) == 0

@@ -58,6 +58,7 @@ class NextItem(DeviceMethod):
     sums: ClassVar[bool] = True
     closed_form: ClassVar[bool] = True
     reads_history: ClassVar[bool] = True
+    sends_parts: ClassVar[bool] = True
 
     negatives: Literal[0] = 0
     """None are drawn: every item that did not come counts as zero."""
@@ -112,6 +113,9 @@ class NextItem(DeviceMethod):
         """What happens in a round."""
         turns = self.turns()
         return turns[(round_ - 1) % len(turns)]
+
+    def speaks(self, round_: int) -> bool:
+        return bool(self.turn(round_).sends)
 
     def tried(self, round_: int) -> dict[str, Any]:
         turn = self.turn(round_)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
 from federec.data.interactions import Interactions
@@ -79,6 +79,12 @@ class RunConfig(Settings):
     """Seed of all random numbers of the run."""
     participation: Annotated[float, Field(gt=0, le=1)] | None = None
     """Fraction of the devices that take part in a round; the method's default if not given."""
+    epsilon: PositiveFloat | None = None
+    """Epsilon of differential privacy that the run must not exceed, for each user; the noise is chosen for it."""
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Probability that belongs to epsilon; 1e-6 if not given."""
+    max_epsilon: PositiveFloat | None = None
+    """End the run before the round that would exceed this epsilon, with the noise that the channel names."""
     fresh_steps: NonNegativeInt = 0
     """Local rounds that a device plays on its fresh history before it ranks its test items once more."""
     evaluate_users: PositiveInt | None = None

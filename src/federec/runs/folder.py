@@ -7,6 +7,7 @@
                     with large states has only the second.
                     A finished run has ranks.safetensors: each evaluated user's ranks, to compare runs user by user;
                     and examples.json: a few users with their lists, by name, so that a report needs no data.
+                    A run with an epsilon has account.json: what it has used up, written before it is.
     result.json     the outcome, once the run is finished
     report.html     the outcome as a page for people
     tracking.json   where the run is logged for other programs, if it is
@@ -20,6 +21,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,6 +60,11 @@ class Checkpoint:
 
 class RunFolder(RunRecord):
     """Reads and writes the files of one run."""
+
+    @property
+    def account(self) -> Path:
+        """What the run has used up of its privacy budget."""
+        return self.model / "account.json"
 
     def create(self, config: RunConfig) -> None:
         """Start a new run in this folder; if that fails, nothing is left behind."""
@@ -128,7 +135,7 @@ class RunFolder(RunRecord):
     def _keep(self, names: set[str]) -> None:
         """Remove all other files of the model."""
         for file in self.model.iterdir() if self.model.is_dir() else ():
-            if file.name not in names:
+            if file.name not in names and file != self.account:
                 file.unlink()
 
     def checkpoint(self, device: str = "cpu") -> Checkpoint | None:

@@ -3,6 +3,7 @@ rounds."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import platform
@@ -22,12 +23,15 @@ from federec.evaluation.evaluator import Report
 from federec.evaluation.metrics import Metrics, metric_of
 from federec.evaluation.protocols import protocol
 from federec.federation.state import State
-from federec.methods.base import DeviceMethod, Method, Notes
+from federec.methods.base import Method, Notes
 from federec.runs.best import Best
+from federec.runs.budget import Budget
 from federec.runs.checkpointing import Checkpointing
 from federec.runs.config import RunConfig
 from federec.runs.folder import Checkpoint, Line, RunFolder
 from federec.runs.group import ALONE, Group
+
+log = logging.getLogger("federec")
 
 OnRound = Callable[[Line, int], None]
 """Called with each round's record and the number of rounds of the run."""
@@ -103,20 +107,26 @@ def play_rounds(
     history: list[Line],
     on_round: OnRound | None,
     group: Group = ALONE,
+    budget: Budget | None = None,
 ) -> Checkpoint:
-    """Play the remaining rounds and store checkpoints on the way. `data` is the fingerprint of the training data."""
+    """Play the remaining rounds and store checkpoints on the way. `data` is the fingerprint of the training data. A run
+    with a privacy budget ends when that is used up."""
     rounds, stored = config.rounds or 0, point.round if point else 0
     with Checkpointing(folder if group.first else None, stored, group.size == 1) as checkpoints:
         for number in range(stored + 1, rounds + 1):
             if point is not None and _ends(config, point.best, history[-1]):
                 break
+            if budget is not None:
+                if budget.ends(number):
+                    break
+                budget.charge(number)
             checkpoints.begin()
             played = worker.play(number)
             alive = played.model is worker.state  # the next round will change it
             before = point.best if point else Best()
             best = before.considered(number, selected(config, played.valid), number if alive else number - 1)
             line = _line(number, played)
-            last = number == rounds or _ends(config, best, line)
+            last = number == rounds or _ends(config, best, line) or _used_up(budget, number, rounds)
             due = last or group.agree(checkpoints.due(worker.state))
             if point is None or best is not before:
                 newest = number if due and alive else checkpoints.stored
@@ -171,6 +181,15 @@ def _ends(config: RunConfig, best: Best, line: Line) -> bool:
     return selected(config, valid) is not None and best.stale(line["round"], config.patience)
 
 
+def _used_up(budget: Budget | None, number: int, rounds: int) -> bool:
+    """Whether a round is the last one that the privacy budget pays for."""
+    if budget is None or number >= rounds or not budget.ends(number + 1):
+        return False
+    limit = budget.account.limit
+    log.warning("privacy: round %d would exceed epsilon %g; the run ends after round %d", number + 1, limit, number)
+    return True
+
+
 def _line(number: int, played: Played) -> Line:
     """A round's record in rounds.jsonl."""
     finite = played.loss is not None and math.isfinite(played.loss)
@@ -200,8 +219,10 @@ def outcome(
     history: list[Line],
     review: Review,
     reviewing: float,
+    privacy: dict[str, Any],
 ) -> dict[str, Any]:
-    """The contract of result.json. `data` describes the training data, `reviewing` is how long the review took."""
+    """The contract of result.json. `data` describes the training data, `reviewing` is how long the review took,
+    `privacy` is what there is to say of it."""
     parts = ("compile", "train", "evaluate")
     compiled, *spent = (sum(line["seconds"].get(part, 0.0) for line in history) for part in parts)
     played = sum(spent)
@@ -236,7 +257,7 @@ def outcome(
             "numpy": np.__version__,
         },
         "machine": _machine(config.device),
-    } | (config.link(method).channel.privacy() if isinstance(method, DeviceMethod) else {})
+    } | privacy
 
 
 def _machine(device: str) -> dict[str, Any]:

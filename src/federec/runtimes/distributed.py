@@ -30,6 +30,7 @@ from federec.cohort.layers import Params
 from federec.errors import UserError
 from federec.federation.state import State
 from federec.runs.group import ALONE, Group
+from federec.stages.distributed_noise import NOISED
 
 PATIENCE = timedelta(minutes=5)
 """A process that does not answer for this long is lost."""
@@ -81,7 +82,9 @@ class Ranks(Group):
         if idle:
             values = _completed(values, self.size, device)
         tensors = [tensor for named in values for _, tensor in sorted(named.items())]
-        flat = torch.cat([tensor.to(device, torch.float32).flatten() for tensor in tensors])
+        whole = any(NOISED in named for named in values)  # large whole numbers, whose sum must be exact
+        kind = torch.float64 if whole else torch.float32
+        flat = torch.cat([tensor.to(device, kind).flatten() for tensor in tensors])
         with _watched():
             dist.all_reduce(flat)
         parts = iter(flat.split([tensor.numel() for tensor in tensors]))

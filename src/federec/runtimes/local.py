@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never
 
+import numpy as np
+
 from federec.data.describe import reading, remarks
 from federec.data.interactions import Interactions
 from federec.data.sets import Loadable, load
@@ -22,6 +24,8 @@ from federec.plugins.registry import Plugins, build, with_plugins
 from federec.reporting.details import examples_of
 from federec.reporting.live import live
 from federec.reporting.report import html_report
+from federec.runs.budget import budget_of, resolved
+from federec.runs.budget import described as told_privacy
 from federec.runs.config import RunConfig, fewer_rounds
 from federec.runs.folder import Checkpoint, Line, RunFolder
 from federec.runs.group import ALONE, Group
@@ -47,6 +51,9 @@ def train(
     split: str | None = None,
     ties: Ties | None = None,
     participation: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    max_epsilon: float | None = None,
     fresh_steps: int = 0,
     evaluate_users: int | None = None,
     select: str | None = None,
@@ -72,7 +79,9 @@ def train(
     picks the round, such as `full.ndcg@10`; with `patience` a run ends after so many rounds without a better one. With
     `fresh_steps` devices learn from their fresh history, validation items included, for so many rounds by themselves
     before test items are ranked once more. `channel` is one stage between device and server, or a list of them, as
-    objects or texts (`clip:norm=1`). With `out`, every round is kept there and the run can be resumed. `on_round` gets
+    objects or texts (`clip:norm=1`). With `epsilon` the run is differentially private for each user: it clips updates
+    and adds noise that is chosen so that epsilon is not exceeded, at this `delta` (1e-6). `max_epsilon` ends a run
+    before the round that would exceed it. With `out`, every round is kept there and the run can be resumed. `on_round` gets
     each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
     `track` names other programs that the run is logged for: `fr.TensorBoard()`, `fr.MLflow()`, or texts
     (`mlflow:experiment=films`).
@@ -96,6 +105,9 @@ def train(
     given |= {
         "split": split,
         "ties": ties,
+        "epsilon": epsilon,
+        "delta": delta,
+        "max_epsilon": max_epsilon,
         "fresh_steps": fresh_steps,
         "evaluate_users": evaluate_users,
         "select": select,
@@ -128,6 +140,7 @@ def run(
         tracked = checked(track, folder.path if folder is not None else None) if group.first else []
         method = config.build(method)
         split = config.split_of(data)
+        config = resolved(config, method, int((np.diff(split.ptr) > 0).sum()), data.n_items)
         worker = make_trainer(config, method, split, _device(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)
@@ -212,8 +225,10 @@ def _loop(
 ) -> Run:
     """Rounds from where `point` stands to the end, and what came out. `tracked`: only in the first process."""
     with tracking(tracked, config, method, folder, history) as logs:
+        n_items = split.data.n_items
+        budget = budget_of(config, method, n_items, folder, group.first)
         point = play_rounds(
-            config, fingerprint(split.data), worker, folder, point, history, logs.on_round(on_round), group
+            config, fingerprint(split.data), worker, folder, point, history, logs.on_round(on_round), group, budget
         )
         if point.best_state is None:
             assert folder is not None
@@ -232,7 +247,8 @@ def _loop(
             "evaluated_users": int((review.ranks["test sampled"] >= 0).sum()),
             "sha256": data.sha256 or point.data,
         }
-        result = outcome(config, method, described, worker.engine_choice, point, history, review, reviewing)
+        privacy = told_privacy(config, method, n_items, budget)
+        result = outcome(config, method, described, worker.engine_choice, point, history, review, reviewing, privacy)
         if folder is not None and group.first:
             examples = examples_of(review.ranks, data)
             folder.write_result(result, review.ranks, html_report(result, history, review.ranks, examples), examples)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -216,6 +217,10 @@ class DeviceTrainer:
         samples = participation * float(lengths.sum())
         self.selection = Selection(self.evaluator, seed, samples, rounds, self.width, patience)
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
+        self.poisson = link.channel.promise.noise == "central" and link.private and participation < 1
+        """Whether devices take part independently of each other, which is what an account counts on."""
+        if self.poisson:
+            link = replace(link, divisor=max(1, round(participation * len(self.learners))))
         self.stacked = Stacked(method, self.devices, seed, link)
         self.engine: Engine = self.stacked
         if choice.used == "fused":
@@ -227,7 +232,7 @@ class DeviceTrainer:
         compiling = self.engine.warm_up(self.state)
         began = time.perf_counter()
         model = self.state.copy() if self.own else self.state
-        ranks, chosen = self.evaluator.sampled(), self._select(round_)
+        ranks, chosen = self.evaluator.sampled(), self.chosen(round_)
         rankings: list[Sampled | SampleRanks] = [ranks, *self.selection.rankings(round_)]
         own = rankings if self.own else []
         along = own if len(chosen) == len(self.devices) else []  # all users are ranked before the server's sum
@@ -252,7 +257,7 @@ class DeviceTrainer:
         if self.own:
             state = model.copy()  # the round is played again in it
             views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
-            chosen = self._select(round_)
+            chosen = self.chosen(round_)
             users, sum_ = self.group.mine(chosen), self._adding(chosen, [])
             self.engine.play(state, users, round_, [sampled, full], sum_, views["random"])
         for users in self.group.mine(sampled.missing()).split(self.engine.full):
@@ -290,7 +295,7 @@ class DeviceTrainer:
 
     def after(self, model: State, round_: int) -> State:
         """The state after a round that began with `model`: it is played again."""
-        state, chosen = model.copy(), self._select(round_)
+        state, chosen = model.copy(), self.chosen(round_)
         self.engine.play(state, self.group.mine(chosen), round_, [], self._adding(chosen, []))
         return state
 
@@ -299,8 +304,10 @@ class DeviceTrainer:
         """Values that scoring holds for each (user, item) pair."""
         return max(1, sum(p.shape[0] for p in {**self.method.shared(), **self.method.private()}.values() if p.rows))
 
-    def _select(self, round_: int) -> Tensor:
-        return self.learners[select(len(self.learners), self.participation, self.seed, round_).to(self.device)]
+    def chosen(self, round_: int) -> Tensor:
+        """The users of a round."""
+        chosen = select(len(self.learners), self.participation, self.seed, round_, self.poisson)
+        return self.learners[chosen.to(self.device)]
 
     def _adding(self, chosen: Tensor, along: Sequence[Sampled | SampleRanks]) -> Sum:
         """How a round of the chosen users is added up over all processes; these rankings travel along."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from federec.cohort.layers import Params
+from federec.cohort.layers import Param, Params
 from federec.cohort.update import Update
 from federec.settings import Part
 from federec.stages.randomness import Randomness
 
 ID_BYTES = 4
+KEPT = "channel."
+"""Beginning of the names of what stages have the server keep between rounds."""
 _BITS = 32  # of a value, where no stage says otherwise
 
 
@@ -81,6 +83,27 @@ class Promise(NamedTuple):
     """Scale of the Laplace distribution, or standard deviation."""
     hidden: bool = False
     """The server only sees sums over devices."""
+    power: Literal[1, 2] = 2
+    """Which norm is clipped: the sum of absolute values, or the Euclidean one."""
+    multiplier: float = 0.0
+    """Standard deviation of the noise on the sum over all devices / clip, where the noise is `central` or
+    `distributed`."""
+    rounding: float = 0.0
+    """How far rounding may move each value after it was clipped."""
+
+
+class Settling(NamedTuple):
+    """What the server's half of a stage knows of a round."""
+
+    devices: int
+    """Devices whose updates were summed."""
+    random: Randomness
+    """The server's own, as of a cohort of one."""
+    memory: Params
+    """What stages have the server keep between rounds, under names that begin with `KEPT`."""
+    sends: Mapping[str, Param]
+    """What updates consist of before this stage."""
+    n_items: int
 
 
 class Stage(Part):
@@ -109,9 +132,21 @@ class Stage(Part):
         """Items, ascending, whose rows a device fetches if it needs those of `needed`; empty means all."""
         return needed
 
-    def server(self, total: Params, devices: int) -> Params:
+    def server(self, total: Params, settling: Settling) -> Params:
         """What the server makes of the sum over the devices."""
         return total
+
+    def now(self, memory: Params) -> Stage:
+        """The stage as it is in this round, after what the server has kept of earlier ones."""
+        return self
+
+    def bound(self, known: Promise) -> Self:
+        """The stage after others that promise this."""
+        return self
+
+    def sends(self, known: Mapping[str, Param], n_items: int) -> Mapping[str, Param]:
+        """What updates consist of after this stage."""
+        return known
 
     def format(self, known: Format) -> Format:
         """How an update is written after this stage."""
@@ -124,6 +159,11 @@ class Stage(Part):
     def in_kernel(self) -> Mapping[str, float]:
         """Settings of a fused form that have its kernel do this stage's work; empty where no kernel can."""
         return {}
+
+
+def shapes(sends: Mapping[str, Param], n_items: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the sums that a server gets, by name."""
+    return {name: (n_items,) * param.rows + param.sized(n_items) for name, param in sends.items()}
 
 
 def _filled(values: Tensor) -> Tensor:

@@ -8,8 +8,10 @@ from typing import Any
 from federec.errors import UserError, did_you_mean, several
 from federec.settings import Part, named
 from federec.stages.base import Stage
+from federec.stages.central_noise import CentralNoise
 from federec.stages.clip import Clip
 from federec.stages.dense import Dense
+from federec.stages.distributed_noise import DistributedNoise
 from federec.stages.gaussian import Gaussian
 from federec.stages.laplace import Laplace
 from federec.stages.quantise import Quantise
@@ -17,7 +19,8 @@ from federec.stages.secure_sum import SecureSum
 from federec.stages.top_rows import TopRows
 
 STAGES: dict[str, type[Stage]] = {
-    stage.name: stage for stage in (Clip, Laplace, Gaussian, Dense, TopRows, Quantise, SecureSum)
+    stage.name: stage
+    for stage in (Clip, Laplace, Gaussian, CentralNoise, DistributedNoise, Dense, TopRows, Quantise, SecureSum)
 }
 
 Given = str | Mapping[str, Any] | Stage | type[Stage]

@@ -36,7 +36,9 @@ class SecureSum(Stage):
 
     def device(self, update: Update, random: Randomness) -> Update:
         whole = Dense().device(update, random)
-        return whole.with_values({name: self.rounded(value) for name, value in whole.values().items()})
+        return whole.with_values(
+            {name: self.rounded(v) if v.is_floating_point() else v for name, v in whole.values().items()}
+        )
 
     def rounded(self, values: Tensor) -> Tensor:
         """To the nearest step."""
@@ -50,4 +52,4 @@ class SecureSum(Stage):
         return Format("all")  # masked values fill the whole word, whatever they were
 
     def promise(self, known: Promise) -> Promise:
-        return known._replace(hidden=True)
+        return known._replace(hidden=True, rounding=max(known.rounding, self.most / STEPS))
