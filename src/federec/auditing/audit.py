@@ -18,7 +18,7 @@ from federec.auditing.findings import Audit, Finding
 from federec.auditing.measures import Marks, Scores, largest, measured, strata
 from federec.auditing.promise import promised
 from federec.auditing.reading import ATTACKS, Known, Seen
-from federec.auditing.replay import Federation
+from federec.auditing.replay import CENTRAL, Federation
 from federec.auditing.rounds import ACROSS, Notes
 from federec.cohort.draw import Devices
 from federec.cohort.update import Update
@@ -34,9 +34,7 @@ NAMES = (*ATTACKS, ACROSS, SHADOW)
 """Attacks that can be asked for. What popularity alone guesses is always there, to compare with."""
 READ = 10
 """Rounds, from the first on, whose messages are read; and that of the best round."""
-USERS, CANARIES = 100, 5000
-CENTRAL = "central"
-"""Noise that the server adds itself, to what it has seen without."""
+USERS, CANARIES = 100, 10_000
 
 
 def audit(
@@ -66,7 +64,7 @@ def audit(
     work = _Work.of(run, users, asked or NAMES)
     promise, heard, empirical = promised(run.result), None, None
     if promise.epsilon is not None and canaries:
-        heard = Listening(work.federation, Canaries.drawn(work.federation, canaries, work.federation.seed))
+        heard = Listening(work.federation, Canaries.drawn(work.federation, canaries, min(READ, run.result["rounds"])))
     work.play(run, heard)
     if promise.epsilon is not None and heard is not None:
         empirical = heard.found(promise.epsilon, promise.delta)
@@ -132,14 +130,14 @@ class _Work:
         )
 
     def play(self, run: Run, heard: Listening | None) -> None:
-        """Play rounds again: all of them where canaries are looked for, else those that are read."""
+        """Play rounds again: all of them where canaries are looked for in sums, else those that are read."""
         best, last = run.point.best, run.result["rounds"]
         state = self.federation.start()
-        early = min(READ, last)
-        for round_ in range(1, (last if heard else early) + 1):
+        early, whole = min(READ, last), heard is not None and self.federation.in_sums
+        for round_ in range(1, (last if whole else early) + 1):
             self._round(state, round_, round_ <= early or round_ == best.round, heard)
         late = best.after + 1
-        if not heard and early < late <= last and run.point.best_state is not None:
+        if not whole and early < late <= last and run.point.best_state is not None:
             self._round(run.point.best_state.copy(), late, True, None)
 
     def _round(self, state: State, round_: int, read: bool, heard: Listening | None) -> None:
@@ -160,10 +158,9 @@ class _Work:
             notes.read_sum(round_, federation.sum_of(got, used))
         if heard is None:
             return
-        # Under central noise the promise is about what the server makes of the sum, not about what it gets.
-        if federation.hidden or channel.promise.noise == CENTRAL:
+        if federation.in_sums:
             heard.hear_sum(round_, channel, used)
-        else:
+        elif read:
             heard.hear_messages(round_, channel)
 
     def _shadow(self, state: State, round_: int) -> None:

@@ -39,6 +39,10 @@ LOUD = 10.0
 """How many times the clipping norm a canary is, before it is clipped."""
 MAIN = 2
 """Main directions of a sum that real users share."""
+FEWEST = 200
+"""Canaries that are sent whatever it takes."""
+VALUES = 2e8
+"""Values of all canaries' own messages that are made at most: minutes of noise."""
 _TOGETHER = 1 << 23  # values of messages that are made together
 
 
@@ -56,17 +60,20 @@ class Canaries:
     inside: NDArray[np.bool_]
 
     @staticmethod
-    def drawn(federation: Federation, count: int, seed: int) -> Canaries:
-        """`count` canaries, or as many as there are coordinates for, each in with probability 1/2."""
+    def drawn(federation: Federation, count: int, rounds: int) -> Canaries:
+        """`count` canaries, or as many as there are coordinates for, each in with probability 1/2; fewer where each of
+        them sends messages of its own in so many rounds."""
         tables = {name: param for name, param in federation.method.sends().items() if param.rows}
         if not tables:
             raise UserError(f"'{federation.method.name}' sends no item rows; its messages have no room for canaries")
         n_items = federation.devices.n_items
         sizes = {name: param.sized(n_items)[0] for name, param in tables.items()}
         name = max(sizes, key=lambda each: sizes[each])
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(federation.seed)
         coordinates = n_items * sizes[name]
         count = min(count, coordinates // 2)
+        if not federation.in_sums:
+            count = min(count, max(FEWEST, int(VALUES / (coordinates * rounds))))
         each = coordinates // count
         order = torch.randperm(coordinates, generator=generator)
         owner = torch.full((coordinates,), -1)
@@ -171,7 +178,7 @@ def without_main(table: Tensor) -> Tensor:
     """A table without its main singular directions; of a narrow one fewer are taken out."""
     wide = table.shape[1] > table.shape[0]
     tall = (table.T if wide else table).double()
-    count = min(MAIN, tall.shape[1] // 4)
+    count = min(MAIN, tall.shape[1] // 8)
     main = torch.linalg.eigh(tall.T @ tall).eigenvectors[:, tall.shape[1] - count :]
     rest: Tensor = tall - (tall @ main) @ main.T
     return rest.T if wide else rest

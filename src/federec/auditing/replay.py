@@ -26,6 +26,9 @@ from federec.methods.base import DeviceMethod
 from federec.runtimes.run import Run
 from federec.runtimes.simulation import DeviceTrainer, make_trainer
 
+CENTRAL = "central"
+"""Noise that the server adds itself, to what it has seen without."""
+
 Take = Callable[[Update, Tensor], None]
 """Takes the updates of a cohort as they leave the channel, and their users."""
 
@@ -65,6 +68,12 @@ class Federation:
     def hidden(self) -> bool:
         """Whether the server only sees sums."""
         return self.link.channel.promise.hidden
+
+    @property
+    def in_sums(self) -> bool:
+        """Whether a promised epsilon is about sums. Under central noise it is: about what the server makes of the sum,
+        not about what it gets."""
+        return self.hidden or self.link.channel.promise.noise == CENTRAL
 
     def start(self) -> State:
         """The state before the first round."""

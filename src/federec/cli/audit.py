@@ -22,7 +22,7 @@ def audit(
     run: Path = Argument(..., readable=False, help="A run folder."),
     users: int = Option(100, min=1, help="How many users to attack, drawn at random."),
     attack: list[str] = ATTACK,
-    canaries: int = Option(5000, min=0, help="Canaries, which measure epsilon where the run promises one; 0 for none."),
+    canaries: int = Option(10_000, min=0, help="Canaries, which measure a promised epsilon; 0 for none."),
     as_json: bool = JSON,
 ) -> None:
     """Attack a run as a curious server would, and say what it learns of its users.
