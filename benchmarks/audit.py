@@ -2,31 +2,31 @@
 
     python benchmarks/audit.py --out audit.jsonl [--data ml-100k] [--rounds 20] [--only WORD] [--page]
 
-Trains each method with each channel under `clean`, in one thread, and audits the run (`federec audit`). A run is one line
-of the `--out` file, written when it ends; what the file has is not trained again. `--only` takes the runs whose label
-has the word in it. With `--page` docs/audit.md is written from the file; `--rounds 0` only does that.
+Trains each method with each channel under `clean`, in one thread, and audits the run (`federec audit`). A run is one
+line of the `--out` file, written when it ends; what the file has is not trained again. `--only` takes the runs whose
+label has the word in it. With `--page` the tables of docs/audit.md are written from the file; `--rounds 0` only does
+that.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from page import DOCS, MEASURES, machine, table
+from page import DOCS, machine
 
 import federec as fr
-from federec.auditing.findings import LEAK
 from federec.methods.presets import RUN_SETTINGS, presets
 
-METHODS = ("pfedrec", "fedmf", "fedncf", "fedrap", "fedease")
+METHODS = ("pfedrec", "fedmf", "fedease", "fedncf", "fedrap")
 EPSILON = 3.0
+NARROWED = ("pfedrec", "fedmf")
+"""Methods that are also trained under distributed noise."""
 NARROW = 8
 """Width of item rows under distributed noise, which lies on every value that every device sends."""
 FEW = 10
@@ -57,14 +57,13 @@ def plans() -> Iterator[Plan]:
     for method in METHODS:
         yield Plan(method, "in the clear")
         yield Plan(method, "secure sums", ("secure-sum",))
-    for method in ("fedmf", "pfedrec"):
-        yield Plan(method, "distributed noise, epsilon 3", noise, EPSILON, {"dim": NARROW}, FEW)
-    for method in METHODS:
+        if method in NARROWED:
+            yield Plan(method, "distributed noise, epsilon 3", noise, EPSILON, {"dim": NARROW}, FEW)
         clip = "clip" if method == "fedease" else "clip:quantile=0.5"
         yield Plan(method, "central noise, epsilon 3", (clip, "central-noise", "secure-sum"), EPSILON)
-    for method in METHODS[:-1]:
-        yield Plan(method, "Laplace noise 0.5 on messages", ("laplace:scale=0.5",))
     yield Plan("fedmf", "secure sums, half of the devices", ("secure-sum",), settings={"participation": 0.5})
+    for method in METHODS[:2]:
+        yield Plan(method, "Laplace noise 0.5 on messages", ("laplace:scale=0.5",))
 
 
 def measured(plan: Plan, data: fr.Interactions, rounds: int) -> Line:
@@ -103,6 +102,106 @@ def _built(name: str, settings: dict[str, Any]) -> fr.Method:
 def lines(path: Path) -> list[Line]:
     """What the file has."""
     return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+
+
+def verdicts(found: list[Line]) -> str:
+    """One sentence for each channel, from the worst of its runs."""
+    words = []
+    for label in dict.fromkeys(line["label"] for line in found):
+        here = [line for line in found if line["label"] == label]
+        worst = max(here, key=lambda line: line["best"]["auc"][0])
+        precision, recall, auc, popular = (worst["best"][name][0] for name in ("precision", "recall", "auc", "popular"))
+        if auc > LEAK:
+            said = f"a server names items of a `{worst['method']}` user with precision {_figure(precision)} and recall "
+            said += f"{_figure(recall)} (AUC {auc:.2f})"
+        else:
+            most = max(line["best"]["popular"][0] for line in here)
+            said = f"no attack tells a user's items from those of other users (AUC {auc:.2f} at most; {most:.2f} among "
+            said += "items of equal popularity)"
+        shown = [line["audit"]["empirical"]["least"] for line in here if line["audit"]["empirical"]]
+        if shown:
+            said += f"; of the promised epsilon {EPSILON:g} canaries show {min(shown):.2f} to {max(shown):.2f} at least"
+        words.append(f"* **{label[:1].upper()}{label[1:]}** ({len(here)} methods): {said}.")
+    return "\n".join(words)
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None or value != value else f"{value:.2f}"
+
+
+def cells(line: Line) -> list[str]:
+    """A row of the table."""
+    best, promised, empirical = line["best"], line["audit"]["promised"]["epsilon"], line["audit"]["empirical"]
+    figures = (_figure(best[name][0]) for name in ("precision", "recall", "auc", "popular"))
+    shown = ["-"] * 3
+    if empirical:
+        fit = empirical["fit"]
+        shown = [
+            f"{promised:.2f}",
+            f"{empirical['least']:.2f}",
+            f"{fit['mean']:.2f} ({fit['low']:.2f}-{fit['high']:.2f})",
+        ]
+    attack = f"{best['attack']}, {best['sees']}"
+    seconds = f"{line['seconds']['audit']:.0f}"
+    return [
+        line["method"],
+        line["label"],
+        str(line["rounds"]),
+        f"{100 * line['test']:.1f}",
+        attack,
+        *figures,
+        *shown,
+        seconds,
+    ]
+
+
+HEAD = [
+    *("method", "channel", "rounds", "NDCG@10, %", "best attack", "precision", "recall", "AUC, mates", "AUC, popular"),
+    *("epsilon promised", "at least", "fit (95 %)", "seconds"),
+]
+
+
+def plot(found: list[Line]) -> str:
+    """Leakage against accuracy: a colour for each method, a mark for each channel."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    figure = Figure(figsize=(7.5, 4.6), layout="constrained")
+    axes = figure.subplots()
+    labels, methods = (list(dict.fromkeys(line[key] for line in found)) for key in ("label", "method"))
+    for line in found:
+        mark, colour = "osD^vPX"[labels.index(line["label"])], f"C{methods.index(line['method'])}"
+        axes.plot(line["best"]["auc"][0], 100 * line["test"], mark, color=colour, markersize=8, alpha=0.8)
+    axes.axvline(LEAK, color="#57606a", linestyle=":")
+    axes.set(xlabel="leakage: AUC of the best attack", ylabel="accuracy: NDCG@10 against all items, percent")
+    axes.set(xlim=(0.48, 1.02))
+    axes.set_ylim(bottom=0)
+    shapes = [
+        Line2D([], [], marker="osD^vPX"[at], color="#57606a", linestyle="", label=name)
+        for at, name in enumerate(labels)
+    ]
+    colours = [Line2D([], [], marker="o", color=f"C{at}", linestyle="", label=name) for at, name in enumerate(methods)]
+    figure.legend(handles=[*shapes, *colours], loc="outside right upper", fontsize=8)
+    return save(figure, "audit", "leakage of items against accuracy, by method and channel")
+
+
+def write(found: list[Line]) -> None:
+    """Put the tables into the page."""
+    known = [line for plan in plans() for line in found if line["key"] == plan.key]
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    text = "\n\n".join(
+        [
+            f"{MEASURES}\n```bash\n{command}\n```",
+            verdicts(known),
+            plot(known),
+            "*Each point is a run. Left of the dotted line no attack counts as a leak; above is more accurate.*",
+            table(HEAD, [cells(line) for line in known]),
+            f"Data: {known[0]['data']}, under `clean`, seed 0, 100 attacked users. Machine: {known[0]['machine']}.",
+        ]
+    )
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
 
 
 def main() -> None:

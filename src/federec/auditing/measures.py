@@ -90,7 +90,7 @@ def against_popular(scores: Scores, has: Marks, group: NDArray[np.int64]) -> Int
     if not pairs.sum():
         return UNKNOWN
     mean = float(better.sum() / pairs.sum())
-    error = np.sqrt(np.square(better - mean * pairs).sum()) / pairs.sum()
+    error = float(np.sqrt(np.square(better - mean * pairs).sum()) / pairs.sum())
     return Interval(mean, max(mean - _SIGMAS * error, 0.0), min(mean + _SIGMAS * error, 1.0))
 
 

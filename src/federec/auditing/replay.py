@@ -109,7 +109,8 @@ class Federation:
             rows = slice(ends[place] - int(update.counts[place]), ends[place])
             parts, ids = [value[rows] for value in update.rows.values()], update.ids[rows]
             if whole:
-                parts, ids = [layer[place].flatten(1) for layer in whole], torch.arange(update.n_items)
+                ids = torch.arange(update.n_items)
+                parts = [layer[place].reshape(len(ids), -1) for layer in whole]
             if parts:
                 yield user, Seen(ids.numpy(), torch.cat(parts, 1).double().numpy())
 
@@ -117,7 +118,7 @@ class Federation:
         """What a sum says of items: as the server gets it; where that has no tables, as it reads it. None where
         neither says anything."""
         for total in (got, used):
-            if rows := [total[name].flatten(1) for name in self.tables if name in total]:
+            if rows := [total[name].reshape(self.devices.n_items, -1) for name in self.tables if name in total]:
                 return Seen(np.arange(self.devices.n_items), torch.cat(rows, 1).double().numpy(), single=False)
         return None
 
