@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from page import DOCS, machine
+from page import DOCS, MEASURES, machine, save, table
 
 import federec as fr
+from federec.auditing.findings import LEAK
 from federec.methods.presets import RUN_SETTINGS, presets
+from federec.plugins.registry import build
 
 METHODS = ("pfedrec", "fedmf", "fedease", "fedncf", "fedrap")
 EPSILON = 3.0
@@ -71,7 +75,7 @@ def measured(plan: Plan, data: fr.Interactions, rounds: int) -> Line:
     known = presets(plan.method).get(f"{data.name}-clean", {}) | plan.settings
     of_run = {key: value for key, value in known.items() if key in RUN_SETTINGS and key != "rounds"}
     of_method = {key: value for key, value in known.items() if key not in RUN_SETTINGS}
-    method = _built(plan.method, of_method)
+    method = build(plan.method, (), of_method)
     began = time.perf_counter()
     run = fr.train(
         method, data, rounds=plan.rounds or rounds, channel=plan.stages, epsilon=plan.epsilon, progress=False, **of_run
@@ -93,12 +97,6 @@ def measured(plan: Plan, data: fr.Interactions, rounds: int) -> Line:
     }
 
 
-def _built(name: str, settings: dict[str, Any]) -> fr.Method:
-    from federec.plugins.registry import build
-
-    return build(name, (), settings)
-
-
 def lines(path: Path) -> list[Line]:
     """What the file has."""
     return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
@@ -110,7 +108,7 @@ def verdicts(found: list[Line]) -> str:
     for label in dict.fromkeys(line["label"] for line in found):
         here = [line for line in found if line["label"] == label]
         worst = max(here, key=lambda line: line["best"]["auc"][0])
-        precision, recall, auc, popular = (worst["best"][name][0] for name in ("precision", "recall", "auc", "popular"))
+        precision, recall, auc = (worst["best"][name][0] for name in ("precision", "recall", "auc"))
         if auc > LEAK:
             said = f"a server names items of a `{worst['method']}` user with precision {_figure(precision)} and recall "
             said += f"{_figure(recall)} (AUC {auc:.2f})"
@@ -169,8 +167,9 @@ def plot(found: list[Line]) -> str:
     figure = Figure(figsize=(7.5, 4.6), layout="constrained")
     axes = figure.subplots()
     labels, methods = (list(dict.fromkeys(line[key] for line in found)) for key in ("label", "method"))
+    marks = dict(zip(labels, "osD^vPX", strict=False))
     for line in found:
-        mark, colour = "osD^vPX"[labels.index(line["label"])], f"C{methods.index(line['method'])}"
+        mark, colour = marks[line["label"]], f"C{methods.index(line['method'])}"
         axes.plot(line["best"]["auc"][0], 100 * line["test"], mark, color=colour, markersize=8, alpha=0.8)
     axes.axvline(LEAK, color="#57606a", linestyle=":")
     axes.set(xlabel="leakage: AUC of the best attack", ylabel="accuracy: NDCG@10 against all items, percent")
