@@ -1,6 +1,6 @@
 """Imports point one way: cli -> checks -> reproduction -> auditing -> runtimes -> network -> tracking -> runs ->
 reporting -> federation -> plugins -> methods -> mathematics, stages, aggregators -> cohort -> data, federation ->
-kernels, and evaluation -> data. Errors, files, settings and streams may be used by all."""
+kernels, privacy, and evaluation -> data. Errors, files, settings and streams may be used by all."""
 
 import ast
 from pathlib import Path
@@ -11,12 +11,12 @@ import federec
 
 ROOT = Path(federec.__file__).parent
 EVERYBODY = {"errors", "files", "settings", "streams", "__version__"}
-BELOW = {"data": set(), "kernels": set(), "evaluation": {"data"}, "cohort": {"data"}}
+BELOW = {"data": set(), "kernels": set(), "privacy": set(), "evaluation": {"data"}, "cohort": {"data"}}
 for package in ("mathematics", "stages", "aggregators"):
     BELOW[package] = {"cohort", *BELOW["cohort"]}
 BELOW["methods"] = {"mathematics", "stages", "aggregators", *BELOW["stages"]}
 BELOW["plugins"] = {"methods", *BELOW["methods"]}
-BELOW["federation"] = {"plugins", "kernels", *BELOW["plugins"]}
+BELOW["federation"] = {"plugins", "kernels", "privacy", *BELOW["plugins"]}
 for package in (
     "reporting",
     "runs",

@@ -76,4 +76,4 @@ def test_a_closed_form_is_searched_in_one_run(ratings, monkeypatch):
 def _winner(ratings):
     method = build("fedease", (), {"l2": [1.0, 10.0], "recency": [0.0, 2.0]})
     best = fr.train(method, str(ratings), seed=SEED).result["best_round"]
-    return ("window", "l2", "recency"), method.trial(best)
+    return method.trial(best)._fields, method.trial(best)

@@ -75,7 +75,7 @@ def test_what_a_device_sends_does_not_depend_on_its_cohort(name, update, random,
         assert all(torch.equal(value, expected.values()[key]) for key, value in sent.values().items())
 
 
-@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("name", [name for name in STAGES if name != "distributed-noise"])  # that makes one vector
 def test_a_stage_adds_no_field_and_keeps_names_shapes_and_order(name, update, random):
     sent = STAGES[name]().device(update, random)
     assert sent.rows.keys() == update.rows.keys() and sent.layers.keys() == update.layers.keys()

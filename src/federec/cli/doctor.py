@@ -14,6 +14,7 @@ from federec.cli.output import JSON, show
 _PACKAGES = ("torch", "numba", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "scipy", "typer")
 EXTRAS = {
     "cryptography": "flower",
+    "dp-accounting": "privacy",
     "flwr": "flower",
     "matplotlib": "results",
     "mlflow-skinny": "mlflow",

@@ -22,6 +22,7 @@ from federec.cli import (
     figure,
     methods,
     new,
+    privacy,
     recommend,
     report,
     reproduce,
@@ -50,6 +51,7 @@ app.add_typer(new.app, name="new")
 app.command("reproduce")(reproduce.reproduce)
 app.command("figure")(figure.figure)
 app.command("tune")(tune.tune)
+app.add_typer(privacy.app, name="privacy")
 app.add_typer(data.app, name="data")
 app.add_typer(device.app, name="device")
 app.add_typer(federation.app, name="federation")

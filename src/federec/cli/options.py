@@ -34,12 +34,22 @@ STAGE = Option(
     autocompletion=STAGE_NAMES,
     metavar="NAME[:KEY=VALUE,...]",
     help="What happens to updates before they leave a device, in order: clip:norm=1, laplace:scale=0.5, "
-    "gaussian:scale=0.1, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
+    "gaussian:scale=0.1, central-noise:multiplier=1, distributed-noise:multiplier=1,devices=100, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
 )
 AGGREGATOR = Option(
     None,
     autocompletion=one_of("mean", "sum", "touched-mean"),
     help="How the server makes one of many updates: mean, sum or touched-mean. [default: the method's own]",
+)
+EPSILON = Option(
+    None,
+    min=0,
+    help="Differential privacy for each user: clip updates and add noise so that this epsilon is never exceeded; see "
+    "`federec privacy plan`.",
+)
+DELTA = Option(None, help="Probability that belongs to epsilon. [default: 1e-6]")
+MAX_EPSILON = Option(
+    None, min=0, help="End the run before the round that would exceed this epsilon, with the noise that --stage names."
 )
 TRACK = Option(
     None,

@@ -170,6 +170,8 @@ class Link:
             )
         if "quantise" in names:
             raise UserError(f"'quantise' can make a clipped update longer than '{name}' counts on; leave it out")
+        if name == "distributed-noise" and "secure-sum" not in names:
+            raise UserError(f"'{name}' only hides a device among others; put 'secure-sum' behind it")
         if opens:
             raise UserError(f"{opens} works on single updates, and '{name}' only hides them in a sum")
         if any(USERS in param.shape for param in method.shared().values()):

@@ -113,7 +113,7 @@ class FusedRound:
         learned = Learned(int(up.sum()), int(down.sum()), figures)
         aggregator = self.link.aggregator(n_items)
         aggregator.merge(total, len(held))
-        random = server_random(self.seed, self.round, self.state)
+        random = server_random(self.seed, self.round, self.devices)
         return settle(self.method, self.state, aggregator, self.link, learned, random, sum_)
 
 

@@ -131,7 +131,7 @@ class GpuRound:
         learned = Learned(int(sent), int(received), {LOSS: torch.tensor(loss, dtype=torch.float64)})
         aggregator = self.link.aggregator(n_items)
         aggregator.merge({self.table: self.total} if self.table else {}, len(held))
-        random = server_random(self.seed, self.round, self.state)
+        random = server_random(self.seed, self.round, self.devices)
         return settle(self.method, self.state, aggregator, self.link, learned, random, sum_)
 
 

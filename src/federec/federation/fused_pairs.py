@@ -46,7 +46,7 @@ class PairsRound:
         up = up * link.channel.format.value_bits // 32
         aggregator = link.aggregator(devices.n_items)
         aggregator.merge({name: torch.from_numpy(self.total[part]) for part, name in enumerate(self.names)}, len(users))
-        learned, random = Learned(int(up.sum()), int(down.sum())), server_random(seed, round_, state)
+        learned, random = Learned(int(up.sum()), int(down.sum())), server_random(seed, round_, devices)
         return settle(method, state, aggregator, link, learned, random, sum_)
 
 

@@ -57,5 +57,5 @@ def play(
         like = next(iter(state.shared.values()))
         sizes = shapes(channel.sends(method.sends(), devices.n_items), devices.n_items)
         aggregator.total = {name: like.new_zeros(size) for name, size in sizes.items()}
-    random = server_random(seed, round_, state)
+    random = server_random(seed, round_, devices)
     return settle(method, state, aggregator, link, learned, random, sum_)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from federec.aggregators.base import Aggregator
+from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
 from federec.federation.channel import Link
@@ -35,10 +36,9 @@ class RoundReport:
     """Means of the devices' own figures, and what the method says of the new shared parameters."""
 
 
-def server_random(seed: int, round_: int, like: State) -> Simulated:
-    """Random numbers of a simulated server in a round; no device has its number."""
-    device = next(iter(like.shared.values())).device
-    return Simulated.of(seed, round_, torch.tensor([-1], device=device))
+def server_random(seed: int, round_: int, devices: Devices) -> Simulated:
+    """Random numbers of the simulated server of some devices in a round; none of them has its number."""
+    return Simulated.of(seed, round_, torch.tensor([-1], device=devices.ptr.device))
 
 
 def receive(method: DeviceMethod, state: State, aggregator: Aggregator, update: Update, users: Tensor) -> None:
@@ -70,11 +70,12 @@ def settle(
     if link.channel.stages:
         channel = link.channel.now(state.server)
         kept = {name: state.server.pop(name) for name in list(state.server) if name.startswith(KEPT)}
-        settling = Settling(aggregator.devices, random, kept, method.sends(), aggregator.n_items)
+        heard = int(devices) if link.divisor is None else link.divisor
+        settling = Settling(heard, random, kept, method.sends(), aggregator.n_items)
         aggregator.total = channel.server(aggregator.total, settling)
     state.shared = method.server_step(state.shared, aggregator.result(), state.server)
     state.server |= kept
     means = {name: float(total / number) for name, (total, number) in figures.items()}
     loss = means.pop(LOSS, None)
-    heard = max(devices, 1)  # possibly no device took part
-    return RoundReport(loss, up / heard, down / heard, {**means, **method.inspect(state.shared)})
+    each = max(devices, 1)  # possibly no device took part
+    return RoundReport(loss, up / each, down / each, {**means, **method.inspect(state.shared)})

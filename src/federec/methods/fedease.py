@@ -9,14 +9,17 @@ order of a device's history; times never leave it:
     recency h   w_ik = 2^(-age/h) + floor, age = newer items the device has. Only the device knows: nothing is sent.
     window t    exp(-|rank_ij - rank_ik| / t) is sent for a pair of items instead of 1. The order then colours what a
                 device sends: without secure aggregation the server could read off which items were close in time.
-A round is one trial of (window, l2, recency), the last changing fastest; validation chooses. Only a new window asks
-the devices for anything, only a new l2 sends them new rows.
+Where noise was added to G for privacy, it shows in G - G', and the server removes what it can (`mathematics.denoise`)
+before it solves. `popular` then helps: among fewer items there is less noise.
+
+A round is one trial of (window, popular, l2, recency), the last changing fastest; validation chooses. Only a new window
+asks the devices for anything, only a new l2 or number of popular items sends them new rows.
 """
 
 from __future__ import annotations
 
 from itertools import product
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
@@ -26,8 +29,18 @@ from federec.cohort.cohort import Cohort
 from federec.cohort.draw import History
 from federec.cohort.layers import ITEMS, Param, Params
 from federec.cohort.rows import Rows
+from federec.mathematics.denoise import denoised, noise_of
 from federec.methods.base import DeviceMethod
 from federec.methods.ease import item_weights
+
+
+class Trial(NamedTuple):
+    """What a round tries."""
+
+    window: float
+    popular: int
+    l2: float
+    recency: float
 
 
 class FedEASE(DeviceMethod):
@@ -55,6 +68,8 @@ class FedEASE(DeviceMethod):
     window: tuple[NonNegativeFloat, ...] = Field((0.0,), min_length=1)
     """Windows to try, in items: how fast the co-occurrence of two items falls with their distance in a device's order;
     0 = not at all. Each costs an upload."""
+    popular: tuple[NonNegativeInt, ...] = Field((0,), min_length=1)
+    """Numbers of items to try: only those that occur most have weights, and can be recommended; 0 = all."""
     top: NonNegativeInt = 0
     """Weights a device receives for each of its items, the largest by absolute value; 0 = all."""
     upload: Literal["dense", "sparse"] = "dense"
@@ -63,18 +78,19 @@ class FedEASE(DeviceMethod):
 
     @property
     def most_rounds(self) -> int:
-        return len(self.window) * len(self.l2) * len(self.recency)
+        return len(self.window) * len(self.popular) * len(self.l2) * len(self.recency)
 
-    def trial(self, round_: int) -> tuple[float, float, float]:
-        """(window, l2, recency) of a round: what costs most changes least."""
-        return list(product(self.window, self.l2, self.recency))[(round_ - 1) % self.most_rounds]
+    def trial(self, round_: int) -> Trial:
+        """What is tried in a round: what costs most changes least."""
+        tried = list(product(self.window, self.popular, self.l2, self.recency))
+        return Trial(*tried[(round_ - 1) % self.most_rounds])
 
     def tried(self, round_: int) -> dict[str, Any]:
-        return {name: [value] for name, value in zip(("window", "l2", "recency"), self.trial(round_), strict=True)}
+        return {name: [value] for name, value in self.trial(round_)._asdict().items()}
 
     def new_window(self, round_: int) -> bool:
         """Whether the devices are asked for their co-occurrence."""
-        return (round_ - 1) % (len(self.l2) * len(self.recency)) == 0
+        return (round_ - 1) % (self.most_rounds // len(self.window)) == 0
 
     def speaks(self, round_: int) -> bool:
         return self.new_window(round_)
@@ -98,7 +114,7 @@ class FedEASE(DeviceMethod):
     def message(self, cohort: Cohort, shared: Params) -> Params:
         if not self.new_window(cohort.round):
             return {}
-        window, owner, history = self.trial(cohort.round)[0], cohort.rows.owner, cohort.history
+        window, owner, history = self.trial(cohort.round).window, cohort.rows.owner, cohort.history
         assert history is not None
         age = torch.zeros_like(owner)
         age[cohort.own_rows()[history.real]] = history.age[history.real]  # of each (device, item) row
@@ -128,20 +144,33 @@ class FedEASE(DeviceMethod):
         round_ = int(memory["round"])
         if "gram" in mean:
             memory["gram"] = mean["gram"]
-        _, l2, recency = self.trial(round_)
-        weights = self.solve(memory["gram"], l2) if self.new_weights(round_) else shared["weights"]
-        return {"weights": weights, "recency": torch.full_like(shared["recency"], recency)}
+        trial = self.trial(round_)
+        weights = self.solve(memory["gram"], trial) if self.new_weights(round_) else shared["weights"]
+        return {"weights": weights, "recency": torch.full_like(shared["recency"], trial.recency)}
 
-    def solve(self, gram: Tensor, l2: float) -> Tensor:
-        """EASE's weights, of which only the `top` of each row remain."""
-        try:
-            weights = item_weights((gram + gram.T) / 2, l2).contiguous()  # as it will be when read from a file
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-            return torch.full_like(gram, torch.nan)  # too much noise for this l2: the trial ranks nothing, others may
-        if 0 < self.top < len(weights):
+    def solve(self, gram: Tensor, trial: Trial) -> Tensor:
+        """EASE's weights between the popular items, of which only the `top` of each row remain."""
+        noise, n_items = noise_of(gram), len(gram)
+        gram = (gram + gram.T) / 2
+        if 0 < trial.popular < n_items:
+            kept = gram.diagonal().topk(trial.popular).indices.sort().values
+            weights = torch.zeros_like(gram)
+            weights[kept[:, None], kept] = self.regression(gram[kept[:, None], kept], noise, trial.l2)
+        else:
+            weights = self.regression(gram, noise, trial.l2)
+        if 0 < self.top < n_items:
             best = weights.abs().topk(self.top, dim=1).indices
             weights = torch.zeros_like(weights).scatter_(1, best, weights.gather(1, best))
         return weights
+
+    def regression(self, gram: Tensor, noise: float, l2: float) -> Tensor:
+        """EASE's weights from a symmetric sum under noise of this standard deviation."""
+        try:
+            if noise:
+                gram = denoised(gram, noise)
+            return item_weights(gram, l2).contiguous()  # as it will be when read from a file
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            return torch.full_like(gram, torch.nan)  # too much noise for this l2: the trial ranks nothing, others may
 
     def recall(self, shared: Params, history: History, items: Tensor) -> Params:
         half_life = float(shared["recency"])

@@ -100,6 +100,12 @@ class Work:
         return "secure-sum" in self.link.channel
 
     @cached_property
+    def cost(self) -> float | None:
+        """What one message costs of the device's budget; None where its noise bounds nothing."""
+        sends = self.link.channel.sends(self.method.sends(), len(self.catalogue))
+        return rho(self.link.channel, sends, self.policy.cohort)
+
+    @cached_property
     def split(self) -> Split:
         ties = self.config.ties or protocol(self.config.protocol).ties
         return self.folder.split(self.config.seed, self.catalogue, ties)
@@ -128,7 +134,7 @@ class Work:
         spent = ledger.spent
         if order.kind == "train":  # the round that this will be
             spent = replace(spent, rounds=spent.rounds + 1)
-        self.policy.allow(self.config, self.link.channel, order.run, order.round, self.hosted, spent)
+        self.policy.allow(self.config, self.link.channel, order.run, order.round, self.hosted, spent, self.cost)
         if order.kind == "query":
             return self.reply(order.round).pack()
         reply, state = self.train() if order.kind == "train" else (self.evaluate(), None)
@@ -139,14 +145,14 @@ class Work:
                 self.folder.grow(self.catalogue)
             if state is not None:
                 self.folder.commit(order.run, order.round, state, order.shared, self.config, order.sizes, order.keep)
-            ledger.keep(kind, answer, rho(self.link.channel) or 0.0)
+            ledger.keep(kind, answer, self.cost or 0.0)
         return answer.content
 
     def disguised(self, reply: Reply) -> Reply:
         """What leaves of a reply."""
         if not self.hidden:
             return reply if self.policy.open(self.hosted) else replace(reply, sums={})
-        sends = self.method.sends() if self.order.kind == "train" else {}
+        sends = self.link.channel.sends(self.method.sends(), len(self.catalogue)) if self.order.kind == "train" else {}
         most = next(stage.most for stage in self.link.channel.stages if isinstance(stage, SecureSum))
         sealed = self.sums.masked(self.order, flat(reply, sends, len(self.catalogue), most))
         return replace(reply, sums={}, update=Payload.nothing(), sealed=sealed)
@@ -224,7 +230,8 @@ class Work:
 
     def sent(self, total: Sum, touched: Tensor) -> Payload:
         """The sum of the users' updates, after the stages that work on it."""
-        channel, sends = self.link.channel.per_sender, self.method.sends()
+        channel = self.link.channel.per_sender
+        sends = self.link.channel.per_user.sends(self.method.sends(), self.devices.n_items)
         if self.hidden:  # which rounds and masks whole tables, see `disguised`
             channel = Channel((*channel.stages[:-1], *(() if "dense" in channel else (Dense(),))))
         rows = {name: value for name, value in total.total.items() if sends[name].rows}

@@ -3,7 +3,9 @@ less protection are refused, whoever gives them.
 
 Three ways are open:
 
-* *hidden*: only as part of a secure sum over a cohort of certified nodes. The default.
+* *hidden*: only as part of a secure sum over a cohort of certified nodes. The default. Under `distributed-noise` the
+  sum costs some of the budget, too: the device counts on the noise of two thirds of its smallest cohort, whoever else
+  drops out or lies.
 * *noise*: in the clear, clipped, whole tables under Gaussian noise, up to a budget. One message is a Gaussian mechanism
   whose inputs differ by at most 2 clip, so with standard deviation s it has rho = 2 (clip / s)^2 of zero-concentrated
   differential privacy; rho adds up over messages, and epsilon = rho + 2 sqrt(rho ln(1 / delta)) (Bun and Steinke 2016).
@@ -13,17 +15,23 @@ Three ways are open:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import PositiveFloat, PositiveInt, ValidationError, field_validator
 
+from federec.cohort.layers import Param
 from federec.errors import UserError, first_fault
 from federec.federation.channel import Channel
+from federec.federation.costs import skellam_cost
 from federec.methods.references import Reference
 from federec.network.ledger import Spent
+from federec.privacy.cost import DELTA as DELTA
+from federec.privacy.cost import Skellam
 from federec.runs.config import RunConfig
 from federec.settings import Settings
 from federec.stages.base import Promise
+from federec.stages.distributed_noise import NOISED, DistributedNoise
 from federec.stages.registry import plain, stage
 from federec.stages.secure_sum import SecureSum
 
@@ -33,7 +41,6 @@ secure sum should have at least; below, single users' items show in it."""
 COHORT = 10
 """Nodes that a secure sum needs at least, unless a device says otherwise: large enough that leaving out a third, which
 may drop out or be the server's own, leaves a handful of strangers; small enough for a pilot."""
-DELTA = 1e-6
 SECURE = (plain(SecureSum()),)
 """The channel of a federation that names none."""
 
@@ -61,7 +68,7 @@ class Policy(Settings):
     """Runs in which it takes part at most. Another run begins where this one began: a server that leaves out one device
     in it could tell from the difference of two sums what that device sent."""
     budget: PositiveFloat | None = None
-    """Epsilon that noise may use up in all, where it sends in the clear under noise."""
+    """Epsilon that may be used up in all, by noise in the clear or by distributed noise in secure sums."""
     clear: bool = False
     """Whether the server may read this device's own update, which tells what its users like."""
 
@@ -102,9 +109,18 @@ class Policy(Settings):
         """Whether a device of so many users may send in the clear, losses and metrics too."""
         return self.clear or users >= HUB
 
-    def allow(self, config: RunConfig, channel: Channel, run: str, round_: int, users: int, spent: Spent) -> None:
+    def allow(
+        self,
+        config: RunConfig,
+        channel: Channel,
+        run: str,
+        round_: int,
+        users: int,
+        spent: Spent,
+        cost: float | None = None,
+    ) -> None:
         """A UserError where an order asks for more than the device gives. `channel` is that of the order, `users` are
-        those of the device, `spent` is what it has given so far."""
+        those of the device, `spent` is what it has given so far, `cost` what a message costs, see `rho`."""
         asked, pinned = (config.method, config.plugins), (self.method, self.plugins)
         if asked != pinned:
             raise UserError(
@@ -117,6 +133,8 @@ class Policy(Settings):
             raise UserError(f"this device takes part in {self.runs} run(s) (federec device policy --runs)")
         if why := weaker(channel.promise, self.promise(users)):
             raise UserError(f"the server asks for a channel {why} (federec device policy --stage)")
+        if channel.promise.hidden and cost and self.budget is not None and epsilon(spent.rho + cost) > self.budget:
+            raise UserError(f"this device's privacy budget, epsilon {self.budget:g}, is used up (federec device policy)")
         if not self.may_send(channel, users, spent.rho):
             raise UserError(
                 "the server asks for this device's own update, from which it can work out what the user likes; the "
@@ -151,8 +169,8 @@ class Policy(Settings):
             )
         if self.budget is not None:
             told.append(
-                f"The server may read its updates under noise, until epsilon {self.budget:g} (delta {DELTA:g}) is "
-                "used up."
+                f"The server may read its updates under noise, or sums of them under distributed noise, until epsilon "
+                f"{self.budget:g} (delta {DELTA:g}) is used up."
             )
         if promise.clip or promise.noise:
             limits = [f"is clipped to norm {promise.clip:g}"] if promise.clip else []
@@ -175,14 +193,28 @@ def weaker(asked: Promise, pinned: Promise) -> str:
     return ""
 
 
-def rho(channel: Channel) -> float | None:
+def rho(channel: Channel, sends: Mapping[str, Param] | None = None, cohort: int = COHORT) -> float | None:
     """What one message through a channel costs; None where its noise bounds nothing: not on all rows, or without
-    clipping."""
+    clipping. `sends` is what the message consists of, `cohort` the fewest nodes of a secure sum."""
     promise, names = channel.promise, [stage.name for stage in channel.stages]
+    if promise.noise == "distributed" and sends is not None and NOISED in sends:
+        return _distributed(channel, sends[NOISED].shape[0], cohort)
     whole = "dense" in names and "gaussian" in names[names.index("dense") :]
     if not whole or promise.clip is None:
         return None
     return 2 * (promise.clip / promise.scale) ** 2
+
+
+def _distributed(channel: Channel, size: int, cohort: int) -> float | None:
+    """Of a secure sum with two thirds of the cohort honest: c with a c >= the Renyi divergence of every order a >= 2.
+    The bound is for whole orders; an eighth more covers those in between."""
+    stage = next(stage for stage in channel.stages if isinstance(stage, DistributedNoise))
+    honest = cohort - cohort // 3
+    cost = skellam_cost(stage, size, min(1.0, honest / stage.counted))
+    if not isinstance(cost, Skellam):
+        return None
+    square, l1, v = cost.l2**2, cost.l1, cost.variance
+    return 1.125 * (square / (2 * v) + min(square / (2 * v * v) + 0.75 * l1 / (v * v), 0.75 * l1 / v))
 
 
 def epsilon(rho: float, delta: float = DELTA) -> float:

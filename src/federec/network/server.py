@@ -43,9 +43,13 @@ from federec.network.transport import Transport
 from federec.network.vector import length, spoiled, unflat
 from federec.reporting.report import html_report
 from federec.runs.best import Best
+from federec.runs.budget import budget_of, described
 from federec.runs.config import RunConfig
 from federec.runs.folder import Line, RunFolder
 from federec.runs.loop import EngineChoice, Played, Review, outcome, play_rounds, selected
+from federec.stages.distributed_noise import NOISED
+from federec.stages.randomness import Real
+from federec.stages.registry import plain, stage
 from federec.stages.secure_sum import SecureSum
 from federec.tracking.registry import remembered
 from federec.tracking.tracking import tracking
@@ -98,12 +102,24 @@ def _serve(transport: Transport, path: Path, events: Events, root: bytes) -> Non
             events.say("round", round=line["round"], rounds=rounds, **shown)
 
         with tracking(remembered(path), config, server.method, folder, history) as logs:
-            point = play_rounds(config, settings.run, server, folder, point, history, logs.on_round(on_round))
+            items = len(server.catalogue)
+            budget = budget_of(config, server.method, items, folder, repeatable=False)
+            point = play_rounds(
+                config, settings.run, server, folder, point, history, logs.on_round(on_round), budget=budget
+            )
             assert point.best_state is not None  # a server has nothing private, and so nothing large
             began = time.perf_counter()
             review = server.review(point.best_state, point.best.round)
             result = outcome(
-                config, server.method, server.data, _ENGINE, point, history, review, time.perf_counter() - began
+                config,
+                server.method,
+                server.data,
+                _ENGINE,
+                point,
+                history,
+                review,
+                time.perf_counter() - began,
+                described(config, server.method, items, budget),
             )
             report = html_report(result, history)
             folder.write_result(result, review.ranks, report)
@@ -200,7 +216,7 @@ class Server:
         aggregator = self.link.aggregator(len(self.catalogue))
         learned = take_in(replies, aggregator)
         counted = self.settings.counted
-        report = settle(self.method, self.state, aggregator, self.link.channel, learned, least=counted)
+        report = settle(self.method, self.state, aggregator, self.link, learned, Real(), least=counted)
         self.watch(round_, start, report.loss)
         now = time.perf_counter()
         if not own:
@@ -373,7 +389,7 @@ class Server:
         adverts = {node: self.nodes[node].advert for node in orders}
         for node in orders:  # keys are used once
             self.nodes[node] = replace(self.nodes[node], sum="")
-        sends = self.method.sends() if first.kind == "train" else {}
+        sends = self.link.channel.sends(self.method.sends(), items) if first.kind == "train" else {}
         users = sum(self.users(node) for node in orders)
         made = summed(
             self.exchange,
@@ -391,7 +407,8 @@ class Server:
         total, nodes = made
         most = next(stage.most for stage in self.link.channel.stages if isinstance(stage, SecureSum))
         reply = unflat(total, first, sends, items, most)
-        wrong = "out of range" if spoiled(total, len(nodes), sum(map(self.users, nodes))) else ""
+        noised = sends[NOISED].shape[0] if NOISED in sends else 0
+        wrong = "out of range" if spoiled(total, len(nodes), sum(map(self.users, nodes)), noised) else ""
         if not wrong and not plausible(reply, len(nodes)):
             wrong = "metrics that cannot be"
         if not wrong and sends and self.norms.far({0: reply}):
@@ -426,9 +443,15 @@ class Server:
         if node is not None:
             labels = list(self.catalogue.labels[known_items(node.catalogue) :])
             shared = shared or self.shared(self.state.shared, node.wanted)
-        config, sizes = self.config.model_dump(mode="json"), list(self.settings.sizes)
+        config, sizes = self.config_now().model_dump(mode="json"), list(self.settings.sizes)
         shared, next_ = shared or Payload.nothing(), next_ if self.hides else ""
         return Order(kind, self.settings.run, round_, config, sizes, labels, keep, full, next_, shared)
+
+    def config_now(self) -> RunConfig:
+        """The configuration with the channel as it is in this round."""
+        stages = tuple(stage(values) for values in self.config.channel or ())
+        now = tuple(each.now(self.state.server) for each in stages)
+        return self.config if now == stages else self.config.model_copy(update={"channel": tuple(map(plain, now))})
 
     def shared(self, shared: Params, wanted: Tensor) -> Payload:
         """Rows of the wanted items, and all layers. Where a method makes something else of its tables on the way to a
@@ -484,7 +507,7 @@ class Server:
     def expected(self, node: int, order: Order, tensors: Params) -> Expected:
         """What an update must look like."""
         items = len(self.catalogue)
-        sends = {} if order.kind == "evaluate" else self.method.sends()
+        sends = {} if order.kind == "evaluate" else self.link.channel.sends(self.method.sends(), items)
         if self.method.closed_form:  # may have nothing to say of some things in some rounds
             sends = {name: p for name, p in sends.items() if {f"rows:{name}", f"layers:{name}"} & tensors.keys()}
         return Expected(

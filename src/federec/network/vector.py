@@ -2,7 +2,8 @@
 
 The vector: how many users it speaks for; 1 for each parameter that the node has something to say of and 0 for each
 other; sums and counts of losses and metrics; then the parameters, item tables whole. A value beyond +-most for each
-user is cut off, the rest is rounded to one of `STEPS` steps in that range. Sums of whole numbers are exact.
+user is cut off, the rest is rounded to one of `STEPS` steps in that range. Sums of whole numbers are exact. What
+`distributed-noise` made whole numbers of already goes as it is, modulo 2^32.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from federec.evaluation.metrics import rank_metrics
 from federec.federation.device import LOSS
 from federec.network.messages import Order, Reply
 from federec.network.parameters import Payload
+from federec.stages.distributed_noise import NOISED, wrapped
 from federec.stages.secure_sum import STEPS
 
 _LONG = 64.0  # a device's sum of losses is over all its steps, and so this much longer than other values
@@ -35,17 +37,22 @@ def flat(reply: Reply, sends: Mapping[str, Param], n_items: int, most: float) ->
     pairs = [torch.tensor(reply.sums.get(name, (0.0, 0)), dtype=torch.float64) for name in _names()]
     parts = [torch.stack(pairs).flatten() / _scales(n_items)]
     for name, param in sends.items():
-        parts.append(values.get(name, torch.zeros(_shape(param, n_items))).flatten().double())
+        if name != NOISED:
+            parts.append(values.get(name, torch.zeros(_shape(param, n_items))).flatten().double())
     range_ = most * max(1, reply.devices)
     rounded = (torch.cat(parts).clamp(-range_, range_) / _step(most)).round().long()
     whole = [reply.devices, *(int(name in values) for name in sends)]
-    return np.concatenate([np.array(whole, np.int64), rounded.numpy()])
+    found = [np.array(whole, np.int64), rounded.numpy()]
+    if NOISED in sends:
+        found.append(wrapped(values.get(NOISED, torch.zeros(sends[NOISED].shape, dtype=torch.int64))).numpy())
+    return np.concatenate(found)
 
 
 def unflat(total: NDArray[np.int64], order: Order, sends: Mapping[str, Param], n_items: int, most: float) -> Reply:
     """The reply that the sum of all vectors stands for."""
     users, said = int(total[0]), (total[1 : 1 + len(sends)] > 0).tolist()
-    rest = torch.from_numpy(total[1 + len(sends) :]).double() * _step(most)
+    numbers = torch.from_numpy(total[1 + len(sends) :])
+    rest = numbers.double() * _step(most)
     figures = 2 * len(_names())
     pairs, rest = (rest[:figures] * _scales(n_items)).view(-1, 2).tolist(), rest[figures:]
     sums = {name: (sum_, round(count)) for name, (sum_, count) in zip(_names(), pairs, strict=True) if round(count) > 0}
@@ -54,15 +61,18 @@ def unflat(total: NDArray[np.int64], order: Order, sends: Mapping[str, Param], n
     for (name, param), told in zip(sends.items(), said, strict=True):
         shape = _shape(param, n_items)
         value, rest = rest[: math.prod(shape)].view(shape).float(), rest[math.prod(shape) :]
+        if name == NOISED:  # the only one where it is there
+            value = wrapped(numbers[figures:])
         if told:
             (rows if param.rows else layers)[name] = value
     update = Payload(torch.arange(n_items if rows else 0), rows, layers)
     return Reply(order.run, order.round, "", users, sums, update=update)
 
 
-def spoiled(total: NDArray[np.int64], nodes: int, users: int) -> bool:
-    """Whether a sum over nodes with so many users at most cannot be one of honest vectors."""
-    numbers, said = total[:1], total[1:]
+def spoiled(total: NDArray[np.int64], nodes: int, users: int, noised: int = 0) -> bool:
+    """Whether a sum over nodes with so many users at most cannot be one of honest vectors. Its last `noised` numbers
+    may be anything."""
+    numbers, said = total[:1], total[1 : len(total) - noised]
     return not 0 < int(numbers[0]) <= users or bool((np.abs(said) > max(nodes, users * (STEPS // 2))).any())
 
 

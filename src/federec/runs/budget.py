@@ -73,7 +73,7 @@ def _solved(config: RunConfig, method: DeviceMethod, stages: list[Any], place: i
 
     def cost(value: float) -> Cost:
         tried = [*stages[:place], noise.model_copy(update={"multiplier": value}), *stages[place + 1 :]]
-        made = cost_of(method, Link.of(method, tried, config.aggregator), n_items, _sampling(config, noise.name))
+        made = cost_of(method, Link.of(method, tried, config.aggregator), n_items, sampling_of(config, noise.name.partition("-")[0]))
         assert not isinstance(made, str), made
         return made
 
@@ -86,9 +86,10 @@ def charged_rounds(config: RunConfig, method: DeviceMethod) -> int:
     return sum(method.speaks(number) for number in range(1, (config.rounds or method.default_rounds) + 1))
 
 
-def _sampling(config: RunConfig, noise: str) -> float:
-    """The probability of taking part that an account may count on: only a trusted server keeps it secret who did."""
-    return (config.participation or 1.0) if noise == CentralNoise.name else 1.0
+def sampling_of(config: RunConfig, noise: str) -> float:
+    """The probability of taking part that an account may count on, by what a channel promises of noise: only a trusted
+    server keeps it secret who took part."""
+    return (config.participation or 1.0) if noise == "central" else 1.0
 
 
 def _needed() -> None:
@@ -159,7 +160,7 @@ def _cost(config: RunConfig, method: Method, n_items: int) -> Cost | str | None:
         return None
     link = config.link(method)
     noise = link.channel.promise.noise
-    return cost_of(method, link, n_items, _sampling(config, noise + "-noise")) if noise else None
+    return cost_of(method, link, n_items, sampling_of(config, noise)) if noise else None
 
 
 def described(config: RunConfig, method: Method, n_items: int, budget: Budget | None) -> dict[str, Any]:
@@ -175,13 +176,13 @@ def described(config: RunConfig, method: Method, n_items: int, budget: Budget | 
     known = promise._asdict() | {"epsilon": None, "delta": None, "accountant": None, "noise_multiplier": multiplier}
     del known["multiplier"]
     if budget is not None:
-        account, noise = budget.account, f"{promise.noise}-noise"
+        account = budget.account
         known |= {
             "epsilon": account.epsilon,
             "delta": 0.0 if account.accountant == "sum" else account.delta,
             "accountant": account.accountant,
             "charged_rounds": account.rounds,
-            "sampling": _sampling(config, noise),
+            "sampling": sampling_of(config, promise.noise),
             "unit": "a user's whole history, there or not",
             "covers": _COVERS,
         }

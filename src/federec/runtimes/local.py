@@ -30,6 +30,8 @@ from federec.runs.config import RunConfig, fewer_rounds
 from federec.runs.folder import Checkpoint, Line, RunFolder
 from federec.runs.group import ALONE, Group
 from federec.runs.loop import OnRound, Trainer, bring_back, outcome, play_rounds
+from federec.runs.plan import plan
+from federec.runs.plan import remarks as remarks_of
 from federec.runtimes.run import Run, data_of, fingerprint, usable
 from federec.runtimes.simulation import make_trainer
 from federec.stages.registry import Channel
@@ -140,7 +142,11 @@ def run(
         tracked = checked(track, folder.path if folder is not None else None) if group.first else []
         method = config.build(method)
         split = config.split_of(data)
-        config = resolved(config, method, int((np.diff(split.ptr) > 0).sum()), data.n_items)
+        learners = int((np.diff(split.ptr) > 0).sum())
+        config = resolved(config, method, learners, data.n_items)
+        if group.first and (config.epsilon or config.max_epsilon):
+            for sentence in remarks_of(plan(config, method, learners, data.n_items)):
+                log.warning("%s", sentence)
         worker = make_trainer(config, method, split, _device(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)

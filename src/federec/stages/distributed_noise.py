@@ -50,7 +50,6 @@ class DistributedNoise(Stage):
 
     name: ClassVar[str] = "distributed-noise"
     per_user: ClassVar[bool] = True
-    adds_rows: ClassVar[bool] = True
 
     multiplier: NonNegativeFloat | None = None
     """Standard deviation of the noise on the sum / largest norm of one user's rounded update. Not given: what the run's
@@ -58,11 +57,11 @@ class DistributedNoise(Stage):
     devices: PositiveInt | None = None
     """Devices in a sum that are counted on to add their part. Not given: those that the run asks in a round."""
 
-    _clip: float | None = PrivateAttr(default=None)
+    _clip: float = PrivateAttr(default=1.0)
 
     def bound(self, known: Promise) -> Self:
         made = self.model_copy()
-        made._clip = known.clip
+        made._clip = known.clip or self._clip
         return made
 
     def device(self, update: Update, random: Randomness) -> Update:
@@ -71,15 +70,10 @@ class DistributedNoise(Stage):
         size, owner = padded(vector.shape[1]), torch.arange(len(update), device=vector.device)
         vector = torch.nn.functional.pad(vector, (0, size - vector.shape[1]))
         rotated = hadamard(vector * signs(size).to(vector)) * self.scale(size)
-        sent = rounded(rotated, longest(self.scale(size) * self.clip, size), random)
+        sent = rounded(rotated, longest(self.scale(size) * self._clip, size), random)
         if self.multiplier:
             sent += skellam(random, owner, streams.SKELLAM, size, self.variance(size) / self.counted)
         return Update(update.n_items, update.ids[:0], torch.zeros_like(update.counts), {}, {NOISED: wrapped(sent)})
-
-    @property
-    def clip(self) -> float:
-        assert self._clip is not None  # see `Link.of`
-        return self._clip
 
     @property
     def counted(self) -> int:
@@ -88,7 +82,7 @@ class DistributedNoise(Stage):
 
     def scale(self, size: int) -> float:
         """By which values are multiplied before they are rounded."""
-        return _FINENESS * math.sqrt(size) / self.clip
+        return _FINENESS * math.sqrt(size) / self._clip
 
     def l2(self, size: int) -> float:
         """Sensitivity of the sum: the largest norm of one user's whole numbers."""
@@ -124,7 +118,9 @@ class DistributedNoise(Stage):
         return Format("all")
 
     def promise(self, known: Promise) -> Promise:
-        return known._replace(noise="distributed", multiplier=self.multiplier or 0.0)
+        multiplier = self.multiplier or 0.0
+        share = multiplier / math.sqrt(self.counted)  # of one device
+        return known._replace(noise="distributed", multiplier=multiplier, scale=share)
 
 
 def padded(values: int) -> int:
