@@ -57,14 +57,15 @@ class Plan(NamedTuple):
 
 def plans() -> Iterator[Plan]:
     """All runs, the most important ones first."""
-    noise = ("clip:quantile=0.5", "distributed-noise", "secure-sum")
+    clip = "clip:norm=300"  # about the norm of an update with the default steps
     for method in METHODS:
         yield Plan(method, "in the clear")
         yield Plan(method, "secure sums", ("secure-sum",))
         if method in NARROWED:
-            yield Plan(method, "distributed noise, epsilon 3", noise, EPSILON, {"dim": NARROW}, FEW)
-        clip = "clip" if method == "fedease" else "clip:quantile=0.5"
-        yield Plan(method, "central noise, epsilon 3", (clip, "central-noise", "secure-sum"), EPSILON)
+            stages = (clip, "distributed-noise", "secure-sum")
+            yield Plan(method, "distributed noise, epsilon 3", stages, EPSILON, {"dim": NARROW}, FEW)
+        stages = ("clip" if method == "fedease" else clip, "central-noise", "secure-sum")
+        yield Plan(method, "central noise, epsilon 3", stages, EPSILON)
     yield Plan("fedmf", "secure sums, half of the devices", ("secure-sum",), settings={"participation": 0.5})
     for method in METHODS[:2]:
         yield Plan(method, "Laplace noise 0.5 on messages", ("laplace:scale=0.5",))

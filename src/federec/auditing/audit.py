@@ -184,7 +184,7 @@ class _Work:
     def _read(self, aggregator: Aggregator, state: State) -> Seen | None:
         """The sum over invented devices as the server reads it."""
         federation, got = self.federation, dict(aggregator.total)
-        random = server_random(federation.seed, 0, state)
+        random = server_random(federation.seed, 0, self.invented)
         settling = Settling(aggregator.devices, random, {}, federation.method.sends(), aggregator.n_items)
         return federation.sum_of(got, federation.channel(state).server(got, settling))
 

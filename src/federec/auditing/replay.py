@@ -90,7 +90,7 @@ class Federation:
 
         learned = self.send(state, self.devices, self.trainer.chosen(round_), round_, deliver)
         got = {name: value.clone() for name, value in aggregator.total.items()}
-        settle(self.method, state, aggregator, self.link, learned, server_random(self.seed, round_, state))
+        settle(self.method, state, aggregator, self.link, learned, server_random(self.seed, round_, self.devices))
         return got, aggregator.total
 
     def send(self, state: State, devices: Devices, users: Tensor, round_: int, take: Take) -> Learned:
