@@ -23,6 +23,7 @@ import torch
 from page import DOCS, MEASURES, machine, save, table
 
 import federec as fr
+from federec.auditing.epsilon import DELTA, expected_bound, gaussian_mu
 from federec.auditing.findings import LEAK
 from federec.methods.presets import RUN_SETTINGS, presets
 from federec.plugins.registry import build
@@ -160,6 +161,19 @@ HEAD = [
 ]
 
 
+def possible(found: list[Line]) -> str:
+    """What the bound can show at best, in words; nothing where there were no canaries."""
+    sent = [line["audit"]["empirical"] for line in found if line["audit"]["empirical"]]
+    if not sent:
+        return ""
+    most = max(sent, key=lambda each: each["canaries"])
+    bound = expected_bound(most["canaries"], most["guesses"], gaussian_mu(EPSILON), DELTA)
+    return (
+        f"With {most['canaries']:,} canaries and {most['guesses']} guesses, the best attack on normal noise of epsilon "
+        f"{EPSILON:g} is expected to show {bound:.2f} at least."
+    )
+
+
 def plot(found: list[Line]) -> str:
     """Leakage against accuracy: a colour for each method, a mark for each channel."""
     from matplotlib.figure import Figure
@@ -196,6 +210,7 @@ def write(found: list[Line]) -> None:
             plot(known),
             "*Each point is a run. Left of the dotted line no attack counts as a leak; above is more accurate.*",
             table(HEAD, [cells(line) for line in known]),
+            possible(known),
             f"Data: {known[0]['data']}, under `clean`, seed 0, 100 attacked users. Machine: {known[0]['machine']}.",
         ]
     )

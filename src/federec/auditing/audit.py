@@ -111,8 +111,9 @@ class _Work:
         learners = federation.trainer.learners.numpy()
         known = Known(n_items, method.negatives, popularity, max(1, round(len(pairs) / len(learners))))
         chosen = np.sort(np.random.default_rng(run.config.seed).permutation(learners)[:users])
-        has = np.zeros((run.data.n_users, n_items), bool)
-        has[pairs // n_items, pairs % n_items] = True
+        mine = pairs[np.isin(pairs // n_items, chosen)]
+        has = np.zeros((len(chosen), n_items), bool)
+        has[np.searchsorted(chosen, mine // n_items), mine % n_items] = True
         read = tuple(name for name in ATTACKS if name in names or SHADOW in names)
         count = min(len(chosen), len(federation.devices)) if SHADOW in names else 1
         invented, invented_has = shadow.invented(split, known, count, run.config.seed)
@@ -120,7 +121,7 @@ class _Work:
             federation,
             known,
             chosen.tolist(),
-            has[chosen],
+            has,
             Notes(chosen.tolist(), known, read),
             invented,
             invented_has,
@@ -138,7 +139,7 @@ class _Work:
             self._round(state, round_, round_ <= early or round_ == best.round, heard)
         late = best.after + 1
         if not whole and early < late <= last and run.point.best_state is not None:
-            self._round(run.point.best_state.copy(), late, True, None)
+            self._round(self.federation.copied(run.point.best_state), late, True, heard)
 
     def _round(self, state: State, round_: int, read: bool, heard: Listening | None) -> None:
         federation = self.federation

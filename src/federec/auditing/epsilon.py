@@ -75,7 +75,7 @@ def gaussian_mu(epsilon: float, delta: float = DELTA) -> float:
 def best_guesses(canaries: int, mu: float, delta: float = DELTA) -> int:
     """How many guesses to make so that the lower bound is largest, if scores are normal and mu apart. It must not
     depend on which canaries are in, or the bound would not hold."""
-    found = {count: _expected_bound(canaries, count, mu, delta) for count in _counts(canaries)}
+    found = {count: expected_bound(canaries, count, mu, delta) for count in _counts(canaries)}
     return max(found, key=lambda count: found[count])
 
 
@@ -84,7 +84,7 @@ def _counts(canaries: int) -> list[int]:
     return sorted({2 * round(count / 2) for count in np.geomspace(least, canaries, 25) if count >= 2} | {canaries})
 
 
-def _expected_bound(canaries: int, guesses: int, mu: float, delta: float) -> float:
+def expected_bound(canaries: int, guesses: int, mu: float, delta: float) -> float:
     """The bound from the `guesses` most extreme of normal scores, with as many right guesses as expected."""
 
     def mass(edge: float) -> float:

@@ -57,7 +57,7 @@ class Audit:
     def best(self) -> Finding:
         """The attack with the largest AUC; of several as good, the one that names items best."""
         attacks = [each for each in self.findings if each.attack != GUESS]
-        return max(attacks, key=lambda each: (round(each.measured.auc.mean, 3), _named(each)))
+        return max(attacks or self.findings, key=lambda each: (round(each.measured.auc.mean, 3), _named(each)))
 
     @property
     def leaks(self) -> bool:
@@ -123,7 +123,7 @@ class Audit:
         """The records as a frame: of pandas where that is imported, of polars otherwise.
 
         >>> fr.audit(run, users=10, attacks=["direction"]).frame().shape[1]
-        11
+        14
         """
         records = self.records()
         return frame({key: [record[key] for record in records] for key in records[0]})

@@ -48,7 +48,8 @@ class Federation:
             raise UserError(f"'{method.name}' is trained in one place, which has all data; audit a run on devices")
         if not method.sends():
             raise UserError(f"devices of '{method.name}' send nothing; there is nothing to audit")
-        trainer = make_trainer(config, method, config.split_of(run.data), "cpu")
+        plain = config.model_copy(update={"engine": "torch", "device": "cpu"})  # kernels show no single message
+        trainer = make_trainer(plain, method, config.split_of(run.data), "cpu")
         assert isinstance(trainer, DeviceTrainer)
         return Federation(method, trainer)
 
@@ -78,6 +79,11 @@ class Federation:
     def start(self) -> State:
         """The state before the first round."""
         return State.start(self.method, self.devices.n_items, len(self.devices), self.seed)
+
+    @staticmethod
+    def copied(state: State) -> State:
+        """A state of the run, for rounds that change it."""
+        return State.of({name: value.cpu().numpy() for name, value in state.copy().tensors().items()})
 
     def play(self, state: State, round_: int, take: Take) -> tuple[Params, Params]:
         """Play a round in place. Returns the sum over devices as the server gets it, and as it uses it: with the noise
