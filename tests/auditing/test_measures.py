@@ -42,3 +42,8 @@ def test_users_of_whom_nothing_is_named_have_no_precision():
 
 def test_the_largest_scores_are_named():
     assert largest(np.array([0.1, 0.9, 0.5]), 2).tolist() == [False, True, True]
+
+
+def test_items_that_nobody_has_are_not_like_those_of_one_user():
+    group = strata(np.array([0, 1, 1, 2, 100, 105, 120]))
+    assert group[0] != group[1] == group[2] != group[3] != group[4] == group[5] != group[6]

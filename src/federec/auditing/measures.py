@@ -51,8 +51,8 @@ def interval(values: NDArray[np.float64]) -> Interval:
 
 def strata(popularity: NDArray[np.int64]) -> NDArray[np.int64]:
     """A number for each item: equal where items are equally popular."""
-    found: NDArray[np.int64] = np.floor(np.log(np.maximum(popularity, 1)) / np.log(ALIKE)).astype(np.int64)
-    return found
+    steps = np.floor(np.log(np.maximum(popularity, 1)) / np.log(ALIKE))
+    return np.where(popularity > 0, steps, -1).astype(np.int64)
 
 
 def wins(mine: Scores, others: Scores) -> float:
