@@ -28,13 +28,13 @@ from federec.auditing.findings import LEAK
 from federec.methods.presets import RUN_SETTINGS, presets
 from federec.plugins.registry import build
 
-METHODS = ("pfedrec", "fedmf", "fedease", "fedncf", "fedrap")
+METHODS = ("fedmf", "pfedrec", "fedease", "fedncf")
 EPSILON = 3.0
 NARROWED = ("pfedrec", "fedmf")
 """Methods that are also trained under distributed noise."""
 NARROW = 8
 """Width of item rows under distributed noise, which lies on every value that every device sends."""
-FEW = 10
+FEW = 5
 """Rounds under distributed noise."""
 PAGE, BEGIN, END = DOCS / "audit.md", "<!-- audit -->", "<!-- end audit -->"
 Line = dict[str, Any]
