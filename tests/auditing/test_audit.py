@@ -105,6 +105,7 @@ def test_what_cannot_be_is_refused_in_one_line(clear):
 
 
 @pytest.mark.parametrize("method", ["fedncf", "fedrap", "fedease", "fcf", "fedsasrec", "fednext"])
+@pytest.mark.thorough
 def test_messages_of_every_kind_are_read(data, small, method):
     found = fr.audit(fr.train(small(method), data, rounds=2, participation=1.0), users=20)
     assert found.best.measured.auc.mean > 0.9
@@ -114,6 +115,7 @@ def noised(data, stages, **how):
     return fr.train(fr.FedMF(dim=16, item_lr_factor=0.2), data, rounds=3, channel=stages, **how)
 
 
+@pytest.mark.thorough
 def test_canaries_come_close_to_the_promised_epsilon_and_never_above(data):
     pytest.importorskip("dp_accounting")
     for stages in (["clip:norm=0.1", "central-noise"], ["clip:norm=0.1", "distributed-noise", "secure-sum"]):
@@ -143,6 +145,7 @@ def test_canaries_find_clipping_that_is_missing(data, monkeypatch):
     assert fr.audit(run, users=20, attacks=["sum"]).kept is False
 
 
+@pytest.mark.thorough
 def test_canaries_in_single_messages_under_noise(data):
     pytest.importorskip("dp_accounting")
     run = noised(data, ["clip:norm=0.1", "dense", "gaussian:scale=0.2"])
@@ -159,3 +162,11 @@ def test_canaries_do_not_touch_each_other(data):
     flat = vectors.flatten(1)
     assert np.allclose(flat @ flat.T, 4 * np.eye(100), atol=1e-4)
     assert np.allclose(canaries.looked_for(vectors[7]), np.eye(100)[7] * canaries.looked_for(vectors[7])[7])
+
+
+def test_messages_without_item_tables_have_no_canaries(data):
+    pytest.importorskip("dp_accounting")
+    method = fr.FedSASRec(dim=8, window=6)
+    run = fr.train(method, data, rounds=1, channel=["clip:norm=1", "central-noise"], epsilon=8.0, participation=1.0)
+    found = fr.audit(run, users=5, attacks=["size"])
+    assert found.empirical is None and found.verdicts()[1].endswith("is promised; no canaries were sent.")

@@ -63,7 +63,7 @@ def audit(
         raise UserError("an audit needs at least one user; give --users 1 or more")
     work = _Work.of(run, users, asked or NAMES)
     promise, heard, empirical = promised(run.result), None, None
-    if promise.epsilon is not None and canaries:
+    if promise.epsilon is not None and canaries and Canaries.fit(work.federation):
         heard = Listening(work.federation, Canaries.drawn(work.federation, canaries, min(READ, run.result["rounds"])))
     work.play(run, heard)
     if promise.epsilon is not None and heard is not None:

@@ -30,7 +30,6 @@ from federec.auditing.measures import Interval
 from federec.auditing.replay import Federation
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
-from federec.errors import UserError
 from federec.federation.channel import Channel
 from federec.stages.clip import Clip
 from federec.stages.randomness import Simulated
@@ -60,12 +59,15 @@ class Canaries:
     inside: NDArray[np.bool_]
 
     @staticmethod
+    def fit(federation: Federation) -> bool:
+        """Whether messages have item tables, where canaries lie."""
+        return any(param.rows for param in federation.method.sends().values())
+
+    @staticmethod
     def drawn(federation: Federation, count: int, rounds: int) -> Canaries:
         """`count` canaries, or as many as there are coordinates for, each in with probability 1/2; fewer where each of
         them sends messages of its own in so many rounds."""
         tables = {name: param for name, param in federation.method.sends().items() if param.rows}
-        if not tables:
-            raise UserError(f"'{federation.method.name}' sends no item rows; its messages have no room for canaries")
         n_items = federation.devices.n_items
         sizes = {name: param.sized(n_items)[0] for name, param in tables.items()}
         name = max(sizes, key=lambda each: sizes[each])
