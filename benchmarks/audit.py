@@ -24,7 +24,7 @@ from page import DOCS, MEASURES, machine, save, table
 
 import federec as fr
 from federec.auditing.epsilon import DELTA, expected_bound, gaussian_mu
-from federec.auditing.findings import LEAK
+from federec.auditing.findings import GUESS, LEAK
 from federec.methods.presets import RUN_SETTINGS, presets
 from federec.plugins.registry import build
 
@@ -115,14 +115,22 @@ def verdicts(found: list[Line]) -> str:
             said = f"a server names items of a `{worst['method']}` user with precision {_figure(precision)} and recall "
             said += f"{_figure(recall)} (AUC {auc:.2f})"
         else:
-            most = max(line["best"]["popular"][0] for line in here)
+            most = max(map(popular, here))
             said = f"no attack tells a user's items from those of other users (AUC {auc:.2f} at most; {most:.2f} among "
             said += "items of equal popularity)"
         shown = [line["audit"]["empirical"]["least"] for line in here if line["audit"]["empirical"]]
         if shown:
-            said += f"; of the promised epsilon {EPSILON:g} canaries show {min(shown):.2f} to {max(shown):.2f} at least"
-        words.append(f"* **{label[:1].upper()}{label[1:]}** ({len(here)} methods): {said}.")
+            figures = " and ".join(f"{value:.2f}" for value in shown)
+            said += f"; of the promised epsilon {EPSILON:g} canaries show at least {figures}"
+        several = ", ".join(f"`{line['method']}`" for line in here)
+        words.append(f"* **{label[:1].upper()}{label[1:]}** ({several}): {said}.")
     return "\n".join(words)
+
+
+def popular(line: Line) -> float:
+    """The largest AUC of any attack against items of equal popularity."""
+    attacks = line["audit"]["attacks"]
+    return max(each["popular"] for each in attacks if each["attack"] != GUESS)
 
 
 def _figure(value: float | None) -> str:
@@ -132,7 +140,7 @@ def _figure(value: float | None) -> str:
 def cells(line: Line) -> list[str]:
     """A row of the table."""
     best, promised, empirical = line["best"], line["audit"]["promised"]["epsilon"], line["audit"]["empirical"]
-    figures = (_figure(best[name][0]) for name in ("precision", "recall", "auc", "popular"))
+    figures = *(_figure(best[name][0]) for name in ("precision", "recall", "auc")), _figure(popular(line))
     shown = ["-"] * 3
     if empirical:
         fit = empirical["fit"]
@@ -208,9 +216,9 @@ def write(found: list[Line]) -> None:
             f"{MEASURES}\n```bash\n{command}\n```",
             verdicts(known),
             plot(known),
-            "*Each point is a run. Left of the dotted line no attack counts as a leak; above is more accurate.*",
+            "*Each point is a run, and points may lie on each other. Left of the dotted line no attack counts as a leak; above is more accurate.*",
             table(HEAD, [cells(line) for line in known]),
-            possible(known),
+            "AUC, mates: that of the best attack; AUC, popular: the largest of any attack. " + possible(known),
             f"Data: {known[0]['data']}, under `clean`, seed 0, 100 attacked users. Machine: {known[0]['machine']}.",
         ]
     )

@@ -91,4 +91,4 @@ def test_audits_become_a_page(monkeypatch, random_split, tmp_path, capsys):
     assert len(audits.lines(tmp_path / "out")) == 2 and (tmp_path / "benchmarks-audit.svg").exists()
     page = (tmp_path / "audit.md").read_text()
     assert page.startswith("# Audit") and page.endswith("end\n") and "old" not in page
-    assert page.count("| fedmf |") == 2 and "* **In the clear** (1 methods): a server names items" in page
+    assert page.count("| fedmf |") == 2 and "* **In the clear** (`fedmf`): a server names items" in page
