@@ -163,6 +163,10 @@ def cells(line: Line) -> list[str]:
     ]
 
 
+POINTS = (
+    "*Each point is a run, and points may lie on each other. Left of the dotted line no attack counts as a leak; above is "
+    "more accurate.*"
+)
 HEAD = [
     *("method", "channel", "rounds", "NDCG@10, %", "best attack", "precision", "recall", "AUC, mates", "AUC, popular"),
     *("epsilon promised", "at least", "fit (95 %)", "seconds"),
@@ -197,7 +201,7 @@ def plot(found: list[Line]) -> str:
     axes.axvline(LEAK, color="#57606a", linestyle=":")
     axes.set(xlabel="leakage: AUC of the best attack", ylabel="accuracy: NDCG@10 against all items, percent")
     axes.set(xlim=(0.48, 1.02))
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     shapes = [
         Line2D([], [], marker="osD^vPX"[at], color="#57606a", linestyle="", label=name)
         for at, name in enumerate(labels)
@@ -216,7 +220,7 @@ def write(found: list[Line]) -> None:
             f"{MEASURES}\n```bash\n{command}\n```",
             verdicts(known),
             plot(known),
-            "*Each point is a run, and points may lie on each other. Left of the dotted line no attack counts as a leak; above is more accurate.*",
+            POINTS,
             table(HEAD, [cells(line) for line in known]),
             "AUC, mates: that of the best attack; AUC, popular: the largest of any attack. " + possible(known),
             f"Data: {known[0]['data']}, under `clean`, seed 0, 100 attacked users. Machine: {known[0]['machine']}.",
