@@ -164,8 +164,8 @@ def cells(line: Line) -> list[str]:
 
 
 POINTS = (
-    "*Each point is a run, and points may lie on each other. Left of the dotted line no attack counts as a leak; above is "
-    "more accurate.*"
+    "*Each point is a run, and points may lie on each other. Left of the dotted line no attack counts as a leak; above "
+    "is more accurate.*"
 )
 HEAD = [
     *("method", "channel", "rounds", "NDCG@10, %", "best attack", "precision", "recall", "AUC, mates", "AUC, popular"),

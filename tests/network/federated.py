@@ -62,7 +62,7 @@ def federated(
     """A prepared federation that has no transport yet."""
     channel, aggregator = how.pop("channel", ()), how.pop("aggregator", None)
     values = {"method": method, "plugins": plugins, "settings": settings or {}, "rounds": rounds, "seed": seed}
-    values |= {"channel": parse(channel), "aggregator": aggregator}
+    values |= {"channel": parse(channel), "aggregator": aggregator, "max_epsilon": how.pop("epsilon", None)}
     config = RunConfig.checked(**values, data="small", participation=1.0)
     how = {"expected": nodes, "deadline": 5.0, "patience": 5.0, "grace": 0.2, "counted": 1} | how
     prepare(run, config, FederationSettings.checked(**how), Catalogue.of(data))

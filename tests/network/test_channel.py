@@ -1,5 +1,6 @@
 """One line: what a node sends is what a simulated device sends, and what the server makes of it is the same."""
 
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -12,12 +13,15 @@ from tests.network.compare import assert_same
 from federec.cohort.draw import Devices
 from federec.errors import UserError
 from federec.federation.device import learn
+from federec.federation.server import settle
 from federec.federation.state import State
-from federec.network import device
+from federec.network import device, server
 from federec.network.messages import Reply
+from federec.network.policy import epsilon, rho
 from federec.runs.folder import RunFolder
 from federec.runtimes.in_process import Fault
 from federec.runtimes.local import run as run_locally
+from federec.stages.clip import NORM
 from federec.stages.randomness import Simulated
 
 CHANNELS = [
@@ -130,3 +134,67 @@ def test_quantised_updates_take_a_quarter_of_the_bytes(federation, random_split,
         )  # fmt: skip
         sizes[channel[-1]] = federated.serve()["communication"]["up_bytes_per_node_round"]
     assert sizes["quantise:bits=8"] < 0.3 * sizes["dense"]
+
+
+PRIVATE = [
+    ("clip:norm=0.05", "distributed-noise:multiplier=0.5,devices=4", "secure-sum"),
+    ("clip:norm=0.05,quantile=0.5", "distributed-noise:multiplier=0.5,devices=4", "secure-sum"),
+    ("clip:norm=0.05,quantile=0.5", "central-noise:multiplier=0.5", "secure-sum"),
+    ("clip:norm=0.05,quantile=0.5", "central-noise:multiplier=0.5"),
+]
+
+
+@pytest.mark.parametrize("channel", PRIVATE, ids=" ".join)
+@pytest.mark.parametrize("nodes", [5, 2])
+def test_under_noise_on_sums_a_federation_is_the_simulation_with_the_same_secrets(
+    federation, random_split, small, channel, nodes, monkeypatch
+):
+    """Devices and server draw as simulated ones with one key; what the server makes of two rounds is the same. A hub
+    treats each of its users like a device."""
+    monkeypatch.setattr(device, "Real", Same)
+    monkeypatch.setattr(server, "Real", Same)
+    split, method = random_split(users=5), small("fedmf")
+    federated = federation(
+        split.data, "fedmf", nodes=nodes, rounds=2, settings=method.model_dump(mode="json"), channel=channel
+    )
+    federated.serve()
+    config, built = federated.config, federated.config.build()
+    devices, link = Devices.of(split, False), federated.config.link(built)
+    state = State.start(built, devices.n_items, 5, config.seed)
+    for round_ in (1, 2):
+        aggregator = link.aggregator(devices.n_items)
+        now = link.channel.now(state.server)
+        given = built, state, devices, torch.arange(5), config.seed, round_
+        learned = learn(*given, now, lambda update, users, to=aggregator: to.add(update), memory=1, random=Same())
+        settle(built, state, aggregator, link, learned, Same())
+    found = RunFolder(federated.run).checkpoint().state
+    tolerance = 1e-5 if "distributed" in channel[1] else 1e-3  # a secure sum rounds a hub's sum, not its users' values
+    torch.testing.assert_close(found.shared["items"], state.shared["items"], atol=tolerance, rtol=0)
+    assert not torch.allclose(
+        state.shared["items"], State.start(built, devices.n_items, 5, config.seed).shared["items"]
+    )
+    if "quantile" in channel[0]:
+        assert float(found.server[NORM]) == pytest.approx(float(state.server[NORM]), rel=1e-2) != 0.05
+
+
+def test_a_federation_ends_when_its_budget_is_used_up(federation, random_split, tmp_path):
+    pytest.importorskip("dp_accounting", reason="pip install federec[privacy]")
+    federated = federation(random_split(users=4).data, "fedmf", nodes=4, rounds=9, channel=PRIVATE[0], epsilon=30.0)
+    result = federated.serve()
+    assert 0 < result["rounds"] < 9 and result["privacy"]["epsilon"] <= 30
+    assert result["privacy"]["charged_rounds"] == result["rounds"] and result["privacy"]["sampling"] == 1.0
+
+
+def test_a_device_stops_when_its_own_budget_is_used_up(federation, random_split):
+    """The server goes on asking; each device counts by itself, on two thirds of its smallest cohort."""
+    federated = federation(random_split(users=4).data, "fedmf", nodes=4, rounds=9, channel=PRIVATE[0], deadline=1.0)
+    sends = federated.config.link(federated.config.build()).channel.sends(federated.config.build().sends(), 40)
+    for node in range(4):
+        with closing(federated.folder(node)) as folder:
+            cost = rho(federated.config.link(federated.config.build()).channel, sends, folder.policy.cohort)
+            folder.pin(folder.policy.model_copy(update={"budget": 1.01 * epsilon(2 * cost)}))
+    with pytest.raises(UserError):
+        federated.serve()
+    for node in range(4):
+        with closing(federated.folder(node)) as folder:
+            assert folder.ledger.spent.rounds == 2 and folder.ledger.spent.rho == pytest.approx(2 * cost)

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-dp = pytest.importorskip("dp_accounting", reason="pip install federec[privacy]")
+pytest.importorskip("dp_accounting", reason="pip install federec[privacy]")
 
+import dp_accounting as dp
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 

@@ -33,8 +33,9 @@ STAGE = Option(
     "--stage",
     autocompletion=STAGE_NAMES,
     metavar="NAME[:KEY=VALUE,...]",
-    help="What happens to updates before they leave a device, in order: clip:norm=1, laplace:scale=0.5, "
-    "gaussian:scale=0.1, central-noise:multiplier=1, distributed-noise:multiplier=1,devices=100, dense, top-rows:count=100, quantise:bits=8, secure-sum; may be repeated.",
+    help="What happens to updates on their way, in order: clip:norm=1, laplace:scale=0.5, gaussian:scale=0.1, "
+    "central-noise:multiplier=1, distributed-noise:multiplier=1, dense, top-rows:count=100, quantise:bits=8, "
+    "secure-sum; may be repeated.",
 )
 AGGREGATOR = Option(
     None,

@@ -77,7 +77,7 @@ def _shown(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("values in an update", f"{found['values']:,}"),
         ("noise", found["noise"]),
         ("noise multiplier", f"{found['noise_multiplier']:.4g}"),
-        ("norm that updates are clipped to", "-" if found["clip"] is None else f"{found['clip']:g}, at first or always"),
+        ("norm that updates are clipped to", f"{found['clip']:g}{' at first' if found['follows'] else ''}"),
         ("delta", f"{found['delta']:g}"),
     ]
     rows += [(f"epsilon by {by.upper()}", f"{value:.4g}") for by, value in found["epsilon"].items()]

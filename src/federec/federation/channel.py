@@ -27,6 +27,8 @@ from federec.errors import UserError
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import Form
 from federec.stages.base import Format, Promise, Settling, Stage
+from federec.stages.central_noise import CentralNoise
+from federec.stages.distributed_noise import DistributedNoise
 from federec.stages.randomness import Randomness
 
 
@@ -45,9 +47,9 @@ class Channel:
                 raise UserError(f"stage '{stage.name}' works on single users; put it before '{names[index - 1]}'")
         if "secure-sum" in names[:-1]:
             raise UserError(f"nothing can be done to masked values; put '{names[-1]}' before 'secure-sum'")
-        known, bound = Promise(), list[Stage]()
+        known, bound, rounding = Promise(), list[Stage](), self.promise.rounding
         for stage in self.stages:
-            bound.append(stage.bound(known))
+            bound.append(stage.bound(known._replace(rounding=rounding)))
             known = bound[-1].promise(known)
         object.__setattr__(self, "stages", tuple(bound))
 
@@ -156,12 +158,12 @@ class Link:
         return self.channel.promise.multiplier > 0
 
     def _check_noise(self, method: DeviceMethod, opens: str) -> None:
-        """Refuse noise on sums where it would not hide a user."""
+        """Refuse noise on sums where it would not hide a user. How much there is may still be open (`runs.budget`)."""
         names = [stage.name for stage in self.channel.stages]
-        noise = [name for name in names if name in ("central-noise", "distributed-noise")]
-        if not noise or (noise == ["central-noise"] and _off(self.channel)):
+        noise = [stage for stage in self.channel.stages if isinstance(stage, CentralNoise | DistributedNoise)]
+        if not noise or noise[0].multiplier is None or (noise[0].name == "central-noise" and not noise[0].multiplier):
             return
-        name = noise[0]
+        name = noise[0].name
         if len(noise) > 1 or {"laplace", "gaussian"} & set(names):
             raise UserError(f"'{name}' is noise enough; leave the other noise out")
         if "clip" not in names[: names.index(name)] or self.channel.promise.power != 2:
@@ -172,10 +174,10 @@ class Link:
             raise UserError(f"'quantise' can make a clipped update longer than '{name}' counts on; leave it out")
         if name == "distributed-noise" and "secure-sum" not in names:
             raise UserError(f"'{name}' only hides a device among others; put 'secure-sum' behind it")
-        if opens:
-            raise UserError(f"{opens} works on single updates, and '{name}' only hides them in a sum")
         if any(USERS in param.shape for param in method.shared().values()):
             raise UserError(f"the server of '{method.name}' keeps values of single users, which '{name}' cannot hide")
+        if opens:
+            raise UserError(f"{opens} works on single updates, and '{name}' only hides them in a sum")
         if name == "distributed-noise" and method.sends_parts:
             raise UserError(
                 f"'{method.name}' sends other sums in other rounds; use 'central-noise' instead of '{name}'"
@@ -186,8 +188,3 @@ class Link:
         if not self.aggregator.linear:
             return f"aggregator '{self.aggregator.name}' needs single updates, and kernels only give their sum"
         return None
-
-
-def _off(channel: Channel) -> bool:
-    """Whether central noise is set to none at all."""
-    return any(getattr(stage, "multiplier", None) == 0 for stage in channel.stages)

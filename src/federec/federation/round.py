@@ -27,9 +27,11 @@ def select(devices: int, participation: float, seed: int, round_: int, poisson: 
     if (participation if poisson else count / devices) >= 1:
         return everyone
     key = streams.bits(streams.keys(seed, round_, everyone), streams.SELECTION)
+    chosen: Tensor
     if poisson:
-        return (streams.unit(key) < participation).nonzero().flatten()
-    chosen: Tensor = key.argsort(stable=True)[:count]
+        chosen = (streams.unit(key) < participation).nonzero().flatten()
+        return chosen
+    chosen = key.argsort(stable=True)[:count]
     return chosen.sort().values
 
 

@@ -34,4 +34,5 @@ def denoised(matrix: Tensor, noise: float) -> Tensor:
     kept = values > edge
     values, vectors = values[kept], vectors[:, kept]
     shrunk = (values + (values.square() - edge**2).sqrt()) / 2
-    return ((vectors * shrunk) @ vectors.T).to(matrix.dtype)
+    found: Tensor = ((vectors * shrunk) @ vectors.T).to(matrix.dtype)
+    return found

@@ -134,7 +134,9 @@ class Policy(Settings):
         if why := weaker(channel.promise, self.promise(users)):
             raise UserError(f"the server asks for a channel {why} (federec device policy --stage)")
         if channel.promise.hidden and cost and self.budget is not None and epsilon(spent.rho + cost) > self.budget:
-            raise UserError(f"this device's privacy budget, epsilon {self.budget:g}, is used up (federec device policy)")
+            raise UserError(
+                f"this device's privacy budget, epsilon {self.budget:g}, is used up (federec device policy)"
+            )
         if not self.may_send(channel, users, spent.rho):
             raise UserError(
                 "the server asks for this device's own update, from which it can work out what the user likes; the "
@@ -186,7 +188,7 @@ def weaker(asked: Promise, pinned: Promise) -> str:
     """In what a channel promises less than was pinned; empty where it does not."""
     if pinned.hidden and not asked.hidden:
         return "without secure-sum"
-    if pinned.clip is not None and (asked.clip is None or asked.clip > pinned.clip):
+    if pinned.clip is not None and (asked.clip is None or (asked.clip > pinned.clip and not pinned.follows)):
         return f"that does not clip to {pinned.clip:g}"
     if pinned.noise and (asked.noise != pinned.noise or asked.scale < pinned.scale):
         return f"without {pinned.noise} noise of scale {pinned.scale:g}"

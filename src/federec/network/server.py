@@ -36,7 +36,7 @@ from federec.network.exchange import Exchange
 from federec.network.guard import Expected, Rejection, check
 from federec.network.messages import Kind, Order, Reply
 from federec.network.parameters import Payload
-from federec.network.settings import CATALOGUE, EVENTS, FederationSettings, check_method
+from federec.network.settings import CATALOGUE, EVENTS, FederationSettings, check_method, unsampled
 from federec.network.summing import summed
 from federec.network.suspicion import Norms, Suspects
 from federec.network.transport import Transport
@@ -103,7 +103,7 @@ def _serve(transport: Transport, path: Path, events: Events, root: bytes) -> Non
 
         with tracking(remembered(path), config, server.method, folder, history) as logs:
             items = len(server.catalogue)
-            budget = budget_of(config, server.method, items, folder, repeatable=False)
+            budget = budget_of(unsampled(config), server.method, items, folder, repeatable=False)
             point = play_rounds(
                 config, settings.run, server, folder, point, history, logs.on_round(on_round), budget=budget
             )
@@ -119,7 +119,7 @@ def _serve(transport: Transport, path: Path, events: Events, root: bytes) -> Non
                 history,
                 review,
                 time.perf_counter() - began,
-                described(config, server.method, items, budget),
+                described(unsampled(config), server.method, items, budget),
             )
             report = html_report(result, history)
             folder.write_result(result, review.ranks, report)
@@ -292,7 +292,7 @@ class Server:
             "merged_duplicates": 0,
             "sha256": self.settings.run,
         }
-        played = next(line for line in RunFolder(self.path).lines(self.config.rounds or 0) if line["round"] == round_)
+        played = RunFolder(self.path).lines(round_)[-1]
         valid, test = (  # under secure sums sampled metrics are told once, in the round itself
             {
                 "sampled": mean_metrics(replies, f"{part} sampled") or played[part],

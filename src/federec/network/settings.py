@@ -24,6 +24,7 @@ from federec.files import read_bytes, write_atomic
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
 from federec.network.policy import COHORT, SECURE, smallest_cohort
+from federec.runs.budget import resolved
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 from federec.settings import Settings
@@ -127,6 +128,12 @@ def check_secure(method: DeviceMethod, link: Link) -> None:
         raise UserError(f"'{method.name}' needs secure aggregation, since {reason}; add --stage secure-sum")
 
 
+def unsampled(config: RunConfig) -> RunConfig:
+    """The configuration as a privacy account has to read it: a federation's server knows who takes part, so nobody is
+    hidden by chance."""
+    return config.model_copy(update={"participation": 1.0})
+
+
 def prepare(path: Path, config: RunConfig, settings: FederationSettings, catalogue: Catalogue) -> None:
     """A new federation's folder. Where the configuration names no channel, devices only send under `secure-sum`."""
     rule = config.split or ("given" if config.held_out or "split" in config.columns else "leave-one-out")
@@ -135,15 +142,17 @@ def prepare(path: Path, config: RunConfig, settings: FederationSettings, catalog
         raise UserError(f"split '{rule}': {only}; use --split leave-one-out")
     if config.channel is None:
         config = config.model_copy(update={"channel": SECURE})
+    cohort = smallest_cohort(settings.expected) if settings.expected > 1 else COHORT
+    hides = any(values.get("stage") == "secure-sum" for values in config.channel or ())
+    minimum = settings.minimum or (cohort if hides else 1)
+    channel = resolved(unsampled(config), config.build(), minimum, len(catalogue)).channel
+    config = config.model_copy(update={"channel": channel})
     method, link = check_method(config, settings)
     kind, metric = metric_of(config.select or protocol(config.protocol).select)
     partial = len(link.channel.asks(torch.tensor([-1]))) and any(param.rows for param in method.shared().values())
     if kind == "full" and partial:
         # Devices that only fetch the rows they need cannot rank all items in every round.
         config = config.model_copy(update={"select": f"sampled.{metric}"})
-    hides = "secure-sum" in link.channel
-    cohort = smallest_cohort(settings.expected) if settings.expected > 1 else COHORT
-    minimum = settings.minimum or (cohort if hides else 1)
     RunFolder(path).create(config)
     path.chmod(0o700)  # updates, keys and logs are nobody else's business
     settings.model_copy(update={"minimum": minimum, "sizes": (len(catalogue),)}).write(path)

@@ -1,8 +1,8 @@
 """What one round costs a user, and epsilon of many rounds.
 
-Two runs are neighbours when they differ in one user, who is there with all her data or not at all. What a round releases
-differs between neighbours by at most the sensitivity; the noise on it makes the two hard to tell apart. Costs are
-composed by `dp-accounting`: Gaussian noise by RDP and by PLD (privacy loss distributions, the tighter one), Skellam
+Two runs are neighbours when they differ in one user, who is there with all her data or not at all. What a round
+releases differs between neighbours by at most the sensitivity; the noise on it makes the two hard to tell apart. Costs
+are composed by `dp-accounting`: Gaussian noise by RDP and by PLD (privacy loss distributions, the tighter one), Skellam
 noise by RDP with the bound of Agarwal, Kairouz and Liu (NeurIPS 2021). Laplace noise adds up.
 """
 

@@ -23,8 +23,11 @@ from federec.stages.registry import plain, stage
 
 QUANTILE = 0.5
 """Of the devices' updates, for the norm to which they are clipped where a run names none."""
+ONCE = 10.0
+"""The norm, where devices send only once. The co-occurrence of n items that count 1 each has norm n, so that of all but
+the shortest histories is brought to the same length."""
 _NOISE = ("laplace", "gaussian", CentralNoise.name, DistributedNoise.name)
-_COVERS = "the shared parameters of all rounds; not the losses and metrics of rounds, nor the choice of the best round by them"
+_COVERS = "the shared parameters of all rounds; not losses and metrics, nor the choice of the best round by them"
 
 
 def resolved(config: RunConfig, method: Method, devices: int, n_items: int) -> RunConfig:
@@ -36,7 +39,7 @@ def resolved(config: RunConfig, method: Method, devices: int, n_items: int) -> R
         return config
     stages = [stage(values) for values in config.channel or ()]
     if config.epsilon is not None:
-        stages = _with_noise(stages, method)
+        stages = _with_noise(stages, once=charged_rounds(config, method) == 1)
     asked = max(1, round((config.participation or 1.0) * devices))
     for place, each in enumerate(stages):
         if isinstance(each, DistributedNoise) and each.devices is None:
@@ -52,15 +55,15 @@ def resolved(config: RunConfig, method: Method, devices: int, n_items: int) -> R
     return config.model_copy(update={"channel": tuple(plain(each) for each in stages)})
 
 
-def _with_noise(stages: list[Any], method: DeviceMethod) -> list[Any]:
-    """Stages that can keep an epsilon: those given, with clipping and central noise where they have neither."""
+def _with_noise(stages: list[Any], once: bool) -> list[Any]:
+    """Stages that can keep an epsilon: those given, with clipping and central noise where they have neither. `once`:
+    devices send only once, so there is no round in which to learn how long their updates are."""
     names = [each.name for each in stages]
     if not any(name in _NOISE for name in names):
         place = len(stages) - ("secure-sum" in names)
         stages = [*stages[:place], CentralNoise(), *stages[place:]]
     if not any(name in ("clip", "laplace", "gaussian") for name in names):
-        # What devices send once cannot be measured first: sums of closed forms are brought to the same length.
-        stages = [Clip() if method.closed_form else Clip(quantile=QUANTILE), *stages]
+        stages = [Clip(norm=ONCE) if once else Clip(quantile=QUANTILE), *stages]
     return stages
 
 
@@ -73,11 +76,15 @@ def _solved(config: RunConfig, method: DeviceMethod, stages: list[Any], place: i
 
     def cost(value: float) -> Cost:
         tried = [*stages[:place], noise.model_copy(update={"multiplier": value}), *stages[place + 1 :]]
-        made = cost_of(method, Link.of(method, tried, config.aggregator), n_items, sampling_of(config, noise.name.partition("-")[0]))
+        made = cost_of(
+            method,
+            Link.of(method, tried, config.aggregator),
+            n_items,
+            sampling_of(config, noise.name.partition("-")[0]),
+        )
         assert not isinstance(made, str), made
         return made
 
-    Link.of(method, stages, config.aggregator)  # what does not go together is refused
     return multiplier(limit, rounds, cost, config.delta or DELTA)
 
 

@@ -24,7 +24,8 @@ def plan(config: RunConfig, method: Method, users: int, n_items: int) -> dict[st
     `participation` and update all values of the shared parameters."""
     budget = budget_of(config, method, n_items)
     if budget is None:
-        raise UserError("no noise: give --epsilon, or a stage such as --stage clip:norm=1 --stage central-noise:multiplier=1")
+        stages = "--stage clip:norm=1 --stage central-noise:multiplier=1"
+        raise UserError(f"no noise that bounds anything; give --epsilon, or stages such as {stages}")
     method, promise = budget.method, config.link(budget.method).channel.promise
     cost, delta = budget.account.cost, config.delta or DELTA
     asked = max(1, round((config.participation or 1.0) * users))
@@ -41,6 +42,7 @@ def plan(config: RunConfig, method: Method, users: int, n_items: int) -> dict[st
         "noise": promise.noise,
         "noise_multiplier": deviation,
         "clip": promise.clip,
+        "follows": promise.follows,
         "sampling": sampling_of(config, promise.noise),
         "delta": 0.0 if accountants(cost)[0] == "sum" else delta,
         "epsilon": {by: epsilon(cost, rounds, delta, by) for by in accountants(cost)},
@@ -55,8 +57,8 @@ def remarks(found: dict[str, Any]) -> Iterator[str]:
     """What a plan means, in sentences."""
     by, value = next(iter(found["epsilon"].items()))
     yield (
-        f"privacy: epsilon {value:.3g} at delta {found['delta']:g} ({by}) for each user after {found['rounds']:,} rounds; "
-        f"{found['noise']} noise, multiplier {found['noise_multiplier']:.4g}"
+        f"privacy: epsilon {value:.3g} at delta {found['delta']:g} ({by}) for each user after {found['rounds']:,} "
+        f"round(s); {found['noise']} noise, multiplier {found['noise_multiplier']:.4g}"
     )
     length = found["noise_to_longest_sum"]
     if length > CLEAR:

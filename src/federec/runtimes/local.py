@@ -83,9 +83,9 @@ def train(
     before test items are ranked once more. `channel` is one stage between device and server, or a list of them, as
     objects or texts (`clip:norm=1`). With `epsilon` the run is differentially private for each user: it clips updates
     and adds noise that is chosen so that epsilon is not exceeded, at this `delta` (1e-6). `max_epsilon` ends a run
-    before the round that would exceed it. With `out`, every round is kept there and the run can be resumed. `on_round` gets
-    each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on terminals.
-    `track` names other programs that the run is logged for: `fr.TensorBoard()`, `fr.MLflow()`, or texts
+    before the round that would exceed it. With `out`, every round is kept there and the run can be resumed. `on_round`
+    gets each round's record and the number of rounds. `progress`: a live line, by default in notebooks and on
+    terminals. `track` names other programs that the run is logged for: `fr.TensorBoard()`, `fr.MLflow()`, or texts
     (`mlflow:experiment=films`).
 
     >>> run = fr.train(fr.FedMF(dim=8) | fr.Recency(), data, rounds=2, seed=0)

@@ -85,6 +85,8 @@ class Promise(NamedTuple):
     """The server only sees sums over devices."""
     power: Literal[1, 2] = 2
     """Which norm is clipped: the sum of absolute values, or the Euclidean one."""
+    follows: bool = False
+    """The clipped norm follows the devices from round to round."""
     multiplier: float = 0.0
     """Standard deviation of the noise on the sum over all devices / clip, where the noise is `central` or
     `distributed`."""

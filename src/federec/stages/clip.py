@@ -70,8 +70,8 @@ class Clip(Stage):
         layers = {name: layer * factor.view(-1, *[1] * (layer.dim() - 1)) for name, layer in update.layers.items()}
         if self.quantile is not None:
             layers[WITHIN] = torch.where(size <= largest, 1.0, -1.0)[:, None] * SHARE * self.norm
-        rows = {name: rows * factor[owner, None] for name, rows in update.rows.items()}
-        return replace(update, rows=rows, layers=layers)
+        tables = {name: value * factor[owner, None] for name, value in update.rows.items()}
+        return replace(update, rows=tables, layers=layers)
 
     @property
     def _largest(self) -> float:
@@ -102,4 +102,4 @@ class Clip(Stage):
         return total
 
     def promise(self, known: Promise) -> Promise:
-        return known._replace(clip=self.norm, power=self.power)
+        return known._replace(clip=self.norm, power=self.power, follows=self.quantile is not None)

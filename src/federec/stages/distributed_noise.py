@@ -132,7 +132,8 @@ def padded(values: int) -> int:
 def signs(size: int) -> Tensor:
     """Random signs that everybody knows. They are the same in all rounds: they only have to be independent of data."""
     bits = streams.bits(streams.keys(0, streams.ONCE, torch.tensor([0])), streams.SIGNS + torch.arange(size))
-    return ((bits >> 40 & 1) * 2 - 1).float()
+    found: Tensor = ((bits >> 40 & 1) * 2 - 1).float()
+    return found
 
 
 def hadamard(x: Tensor) -> Tensor:

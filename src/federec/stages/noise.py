@@ -44,7 +44,8 @@ def gaussian(random: Randomness, owner: Tensor, first: int, row: Tensor, width: 
     ones would come once in 10^17 values, so no delta notices that they are missing."""
     radius, angle = (uniform_bits(random, owner, first, row, 2 * width) >> 11 & _FINE - 1).double().split(width, 1)
     radius = (-2 * ((radius + 1) / _FINE).log()).sqrt_()
-    return (radius * torch.cos(angle * (2 * math.pi / _FINE))).float()
+    found: Tensor = (radius * torch.cos(angle * (2 * math.pi / _FINE))).float()
+    return found
 
 
 def uniform(random: Randomness, owner: Tensor, first: int, row: Tensor, width: int) -> Tensor:
