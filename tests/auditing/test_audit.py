@@ -111,6 +111,13 @@ def test_messages_of_every_kind_are_read(data, small, method):
     assert found.best.measured.auc.mean > 0.9
 
 
+def test_rounds_without_messages_are_not_read(data):
+    """FedEASE sends once: one message is all there is, and it holds the user's items and nothing else."""
+    found = fr.audit(fr.train("fedease", data, rounds=3), users=20, attacks=["rows"])
+    assert [each.sees for each in found.findings] == ["nothing", "one message, round 1"]
+    assert of(found, "rows")[0].precision.mean == of(found, "rows")[0].recall.mean == 1
+
+
 def noised(data, stages, **how):
     return fr.train(fr.FedMF(dim=16, item_lr_factor=0.2), data, rounds=3, channel=stages, **how)
 

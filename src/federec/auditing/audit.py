@@ -194,8 +194,6 @@ class _Work:
         found = [self._finding(GUESS, "nothing", *self._guess(), np.ones(len(self.users), bool))]
         for slot in self._slots():
             there = self._there(slot.round)
-            if not there.any():
-                continue
             for name in (each for each in self.names if each in ATTACKS):
                 found.append(self._finding(name, slot.sees, *_said(self.notes, name, slot.round), there))
             if SHADOW in self.names:
@@ -205,8 +203,10 @@ class _Work:
         return found
 
     def _slots(self) -> Iterator[_Slot]:
-        rounds, what = list(self.notes.present), "sum" if self.federation.hidden else "message"
-        yield _Slot(f"one {what}, round {rounds[0]}", rounds[0])
+        rounds = [round_ for round_, there in self.notes.present.items() if there.any()]
+        what = "sum" if self.federation.hidden else "message"
+        if rounds:
+            yield _Slot(f"one {what}, round {rounds[0]}", rounds[0])
         if len(rounds) > 1:
             yield _Slot(f"one {what}, round {rounds[-1]}", rounds[-1])
             yield _Slot(f"{what}s of {len(rounds)} rounds", None)

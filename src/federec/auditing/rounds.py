@@ -27,8 +27,10 @@ class Notes:
     attacks: tuple[str, ...] = tuple(ATTACKS)
     said: dict[str, dict[int, tuple[Scores, Marks]]] = field(default_factory=dict)
     """Attack -> round -> scores and named items [U, n_items]; zeros where a user took no part."""
+    chosen: dict[int, Marks] = field(default_factory=dict)
+    """Round -> who was asked to take part [U]."""
     present: dict[int, Marks] = field(default_factory=dict)
-    """Round -> who took part [U]."""
+    """Round -> of whom something was read [U]."""
     sums: dict[int, Seen] = field(default_factory=dict)
     """Round -> the sum, where the server sees only sums."""
 
@@ -38,7 +40,8 @@ class Notes:
     def begin(self, round_: int, chosen: Iterable[int]) -> None:
         """A round that these users take part in."""
         there = set(chosen)
-        self.present[round_] = np.array([user in there for user in self.users])
+        self.chosen[round_] = np.array([user in there for user in self.users])
+        self.present[round_] = np.zeros(len(self.users), bool)
         shape = len(self.users), self.known.n_items
         for name in self.attacks:
             self.said.setdefault(name, {})[round_] = np.zeros(shape, np.float32), np.zeros(shape, bool)
@@ -53,11 +56,12 @@ class Notes:
         if seen is None:
             return
         self.sums[round_] = seen
-        self._note(round_, np.flatnonzero(self.present[round_]).tolist(), seen)
+        self._note(round_, np.flatnonzero(self.chosen[round_]).tolist(), seen)
 
     def _note(self, round_: int, places: list[int], seen: Seen) -> None:
         if not len(seen.ids) or not places:
             return
+        self.present[round_][places] = True
         for name in self.attacks:
             found = ATTACKS[name](seen, self.known)
             scores, named = self.said[name][round_]
@@ -81,9 +85,11 @@ class Notes:
     def differences(self) -> tuple[Scores, Marks] | None:
         """What the sums with each user, minus those without it, say in their main direction. None where no user was
         away in some rounds."""
-        present = np.array(list(self.present.values()))
+        if not self.sums:
+            return None
+        present = np.array([self.present[round_] for round_ in self.sums])
         partly = present.any(0) & ~present.all(0)
-        if not self.sums or not partly.any():
+        if not partly.any():
             return None
         tables = np.array([seen.rows for seen in self.sums.values()], np.float32)
         shape = len(self.users), self.known.n_items
