@@ -1,5 +1,5 @@
-"""Imports point one way: cli -> checks -> reproduction -> runtimes -> network -> tracking -> runs -> reporting ->
-federation -> attackers, plugins -> methods -> mathematics, stages, aggregators -> cohort -> data,
+"""Imports point one way: cli -> checks -> reproduction -> auditing -> runtimes -> network -> tracking -> runs ->
+reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators -> cohort -> data,
 federation -> kernels, privacy, and evaluation -> data. Errors, files, settings and streams may be used by all."""
 
 import ast
@@ -24,6 +24,7 @@ for package in (
     "tracking",
     "network",
     "runtimes",
+    "auditing",
     "reproduction",
     "checks",
     "cli",

@@ -96,3 +96,25 @@ def test_privacy_gives_tables_and_goes_on_where_it_stopped(monkeypatch, random_s
     assert len(lines) == 3 + 2 and {line["epsilon"] for line in lines} == {None, 4.0}
     assert "| `fedease` |" in capsys.readouterr().out and "keeps most" in (tmp_path / "page.md").read_text()
     assert all(line["privacy"]["epsilon"] <= 4 for line in lines if line["epsilon"])
+
+
+def test_audits_become_a_page(monkeypatch, random_split, tmp_path, capsys):
+    """A run is a line of the file, and what the file has is not audited again."""
+    monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
+    audits = importlib.import_module("audit")
+    (tmp_path / "audit.md").write_text("# Audit\n\n<!-- audit -->\nold\n<!-- end audit -->\n\nend\n")
+    monkeypatch.setattr(importlib.import_module("page"), "DOCS", tmp_path)
+    monkeypatch.setattr(audits, "PAGE", tmp_path / "audit.md")
+    data, small = random_split(users=30, items=60, least=5, most=10).data, {"dim": 8, "item_lr_factor": 0.2}
+    monkeypatch.setattr(fr, "load", lambda name: data)
+    noise = ("clip:norm=1", "central-noise", "secure-sum")
+    runs = [audits.Plan("fedmf", "in the clear", settings=small), audits.Plan("fedmf", "noise", noise, 3.0, small)]
+    monkeypatch.setattr(audits, "plans", lambda: iter(runs))
+    command = ["audit.py", "--out", str(tmp_path / "out"), "--rounds", "2", "--page"]
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", command)
+        audits.main()
+    assert len(audits.lines(tmp_path / "out")) == 2 and (tmp_path / "benchmarks-audit.svg").exists()
+    page = (tmp_path / "audit.md").read_text()
+    assert page.startswith("# Audit") and page.endswith("end\n") and "old" not in page
+    assert page.count("| fedmf |") == 2 and "* **In the clear** (`fedmf`): a server names items" in page

@@ -17,6 +17,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from federec.auditing.audit import audit as audit
+    from federec.auditing.findings import Audit as Audit
     from federec.cohort.cohort import Cohort as Cohort
     from federec.cohort.cohort import Step as Step
     from federec.cohort.layers import Param as Param
@@ -84,6 +86,7 @@ __version__ = "0.2.0"
 
 # Where each name lives. Loaded when first asked for, so that `import federec` does not wait for torch.
 _HOMES = {
+    "Audit": "auditing.findings",
     "CentralMethod": "methods.central",
     "CentralNoise": "stages.central_noise",
     "Clip": "stages.clip",
@@ -136,6 +139,7 @@ _HOMES = {
     "TopRows": "stages.top_rows",
     "Tuned": "reproduction.tune",
     "UserError": "errors",
+    "audit": "auditing.audit",
     "compare": "reproduction.compare",
     "dot": "cohort.layers",
     "item_rows": "cohort.layers",

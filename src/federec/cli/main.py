@@ -12,6 +12,7 @@ import click
 import typer
 
 from federec.cli import (
+    audit,
     check,
     compare,
     data,
@@ -43,6 +44,7 @@ app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("recommend")(recommend.recommend)
+app.command("audit")(audit.audit)
 app.command("methods")(methods.methods)
 app.command("check")(check.check)
 app.add_typer(new.app, name="new")

@@ -25,6 +25,7 @@ AGGREGATORS = (
     *("item-clip", "participants", "foolsgold"),
 )
 ATTACKS = ("random", "label-flip", "promote", "pipattack", "fedrecattack", "fedattack", "clusterattack")
+AUDITS = ("rows", "size", "sum", "direction", "difference", "shadow")
 TRACKERS = ("tensorboard", "mlflow")
 TABLES = (
     "all",

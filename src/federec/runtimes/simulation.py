@@ -238,7 +238,7 @@ class DeviceTrainer:
         compiling = self.engine.warm_up(self.state)
         began = time.perf_counter()
         model = self.state.copy() if self.own else self.state
-        ranks, chosen = self.evaluator.sampled(), self._select(round_)
+        ranks, chosen = self.evaluator.sampled(), self.chosen(round_)
         rankings: list[Sampled | SampleRanks] = [ranks, *self.selection.rankings(round_)]
         own = rankings if self.own else []
         along = own if len(chosen) == len(self.devices) else []  # all users are ranked before the server's sum
@@ -263,7 +263,7 @@ class DeviceTrainer:
         if self.own:
             state = model.copy()  # the round is played again in it
             views |= {"global": self.evaluator.sampled(), "random": self.evaluator.sampled()}
-            chosen = self._select(round_)
+            chosen = self.chosen(round_)
             users, sum_ = self.group.mine(chosen), self._adding(chosen, [])
             self.engine.play(state, users, round_, [sampled, full], sum_, views["random"])
         for users in self.group.mine(sampled.missing()).split(self.engine.full):
@@ -318,7 +318,7 @@ class DeviceTrainer:
 
     def after(self, model: State, round_: int) -> State:
         """The state after a round that began with `model`: it is played again."""
-        state, chosen = model.copy(), self._select(round_)
+        state, chosen = model.copy(), self.chosen(round_)
         self.engine.play(state, self.group.mine(chosen), round_, [], self._adding(chosen, []))
         return state
 
@@ -327,7 +327,8 @@ class DeviceTrainer:
         """Values that scoring holds for each (user, item) pair."""
         return max(1, sum(p.shape[0] for p in {**self.method.shared(), **self.method.private()}.values() if p.rows))
 
-    def _select(self, round_: int) -> Tensor:
+    def chosen(self, round_: int) -> Tensor:
+        """The users of a round."""
         chosen = select(len(self.learners), self.participation, self.seed, round_, self.poisson)
         return self.learners[chosen.to(self.device)]
 
