@@ -6,7 +6,7 @@ import pytest
 
 import federec as fr
 from federec.auditing import audit
-from federec.cli.names import ATTACKS
+from federec.cli.names import AUDITS
 
 
 @pytest.fixture
@@ -39,4 +39,4 @@ def test_what_is_no_run_or_attack_is_refused(refused, folder, tmp_path):
 
 
 def test_the_shell_completes_attacks():
-    assert ATTACKS == audit.NAMES
+    assert AUDITS == audit.NAMES

@@ -25,7 +25,7 @@ def audit(
     canaries: int = Option(10_000, min=0, help="Canaries, which measure a promised epsilon; 0 for none."),
     as_json: bool = JSON,
 ) -> None:
-    """Attack a run as a curious server would, and say what it learns of its users.
+    """Attack a run as a curious server would.
 
     Rounds of the run are played again. The attacks read what the server of that run saw, single messages or sums, and
     name users' items. Exit code 1: the canaries show more than the promised epsilon.
