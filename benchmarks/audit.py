@@ -120,7 +120,7 @@ def verdicts(found: list[Line]) -> str:
             said += "items of equal popularity)"
         shown = [line["audit"]["empirical"]["least"] for line in here if line["audit"]["empirical"]]
         if shown:
-            figures = " and ".join(f"{value:.2f}" for value in shown)
+            figures = ", ".join(f"{value:.2f}" for value in shown)
             said += f"; of the promised epsilon {EPSILON:g} canaries show at least {figures}"
         several = ", ".join(f"`{line['method']}`" for line in here)
         words.append(f"* **{label[:1].upper()}{label[1:]}** ({several}): {said}.")

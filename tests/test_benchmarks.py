@@ -92,3 +92,21 @@ def test_audits_become_a_page(monkeypatch, random_split, tmp_path, capsys):
     page = (tmp_path / "audit.md").read_text()
     assert page.startswith("# Audit") and page.endswith("end\n") and "old" not in page
     assert page.count("| fedmf |") == 2 and "* **In the clear** (`fedmf`): a server names items" in page
+
+
+def test_privacy_gives_tables_and_goes_on_where_it_stopped(monkeypatch, random_split, tmp_path, capsys):
+    pytest.importorskip("dp_accounting", reason="pip install federec[privacy]")
+    monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
+    privacy = importlib.import_module("privacy")
+    monkeypatch.setattr(importlib.import_module("page"), "DOCS", tmp_path)
+    monkeypatch.setattr(importlib.import_module("page"), "PAGE", tmp_path / "page.md")
+    data = random_split(users=20, items=30).data
+    monkeypatch.setattr(fr, "load", lambda name: data)
+    command = ["--out", str(tmp_path / "out"), "--data", "small", "--budget", "1", "--only", "fedease"]
+    for seeds in (["3"], ["3", "4"]):
+        monkeypatch.setattr(sys, "argv", ["privacy.py", *command, "--epsilons", "4", "--seeds", *seeds, "--page"])
+        privacy.main()
+    lines = privacy.lines(tmp_path / "out")
+    assert len(lines) == 3 + 2 and {line["epsilon"] for line in lines} == {None, 4.0}
+    assert "| `fedease` |" in capsys.readouterr().out and "keeps most" in (tmp_path / "page.md").read_text()
+    assert all(line["privacy"]["epsilon"] <= 4 for line in lines if line["epsilon"])

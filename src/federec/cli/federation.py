@@ -74,6 +74,9 @@ def up(
     set_: list[str] | None = options.SET,
     stage: list[str] | None = STAGE,
     aggregator: str | None = options.AGGREGATOR,
+    epsilon: float | None = options.EPSILON,
+    delta: float | None = options.DELTA,
+    max_epsilon: float | None = options.MAX_EPSILON,
     network: list[str] | None = NETWORK,
     track: list[str] | None = options.TRACK,
     columns: str | None = options.COLUMNS,
@@ -116,7 +119,7 @@ def up(
         reading = (columns, min_interactions, k_core, min_rating, repeats, titles)
         given = {"method": method, "rounds": rounds, "seed": seed, **options.data_values(data, *reading, None, None)}
         given |= {"protocol": protocol} if protocol else {}
-        given["split"] = split
+        given |= {"split": split, "epsilon": epsilon, "delta": delta, "max_epsilon": max_epsilon}
         config = _config(given, with_, set_, stage, aggregator)
         settings = FederationSettings.checked(**{"expected": devices} | parse_settings(network or [], "--network"))
         path = out or free_folder(config)
@@ -158,6 +161,9 @@ def prepare(
     set_: list[str] | None = options.SET,
     stage: list[str] | None = STAGE,
     aggregator: str | None = options.AGGREGATOR,
+    epsilon: float | None = options.EPSILON,
+    delta: float | None = options.DELTA,
+    max_epsilon: float | None = options.MAX_EPSILON,
     network: list[str] | None = NETWORK,
     track: list[str] | None = options.TRACK,
 ) -> None:
@@ -170,7 +176,9 @@ def prepare(
     from federec.network.settings import prepare as make
     from federec.tracking.registry import checked, remember
 
-    config = _config({"method": method, "data": name, "rounds": rounds, "seed": seed}, with_, set_, stage, aggregator)
+    given: dict[str, Any] = {"method": method, "data": name, "rounds": rounds, "seed": seed}
+    given |= {"epsilon": epsilon, "delta": delta, "max_epsilon": max_epsilon}
+    config = _config(given, with_, set_, stage, aggregator)
     settings = FederationSettings.checked(**parse_settings(network or [], "--network"))
     tracked = checked(track or (), out)
     make(out, config, settings, Catalogue.read(catalogue))

@@ -2,7 +2,7 @@
 
     S = (G + G') / 2,  (G - G') / 2 is only noise: it tells the standard deviation s of the noise in S
     |eigenvalues of the noise| <= 2 s sqrt(n) (Wigner), so those of S beyond this edge are signal:
-    lambda -> (lambda + sqrt(lambda^2 - edge^2)) / 2,  others -> 0
+    lambda -> (lambda + sqrt(lambda^2 - edge^2)) / 2,  others -> 0, but for the largest one, which is hardly only noise
 
 Noise that was added for privacy may be removed like any other: what is computed from released values costs nothing.
 """
@@ -32,7 +32,8 @@ def denoised(matrix: Tensor, noise: float) -> Tensor:
     values, vectors = torch.linalg.eigh(matrix.double())
     edge = 2 * noise * math.sqrt(len(matrix))
     kept = values > edge
-    values, vectors = values[kept], vectors[:, kept]
-    shrunk = (values + (values.square() - edge**2).sqrt()) / 2
+    kept[-1] = True
+    values, vectors = values[kept].clamp(min=0), vectors[:, kept]
+    shrunk = (values + (values.square() - edge**2).clamp(min=0).sqrt()) / 2
     found: Tensor = ((vectors * shrunk) @ vectors.T).to(matrix.dtype)
     return found

@@ -95,6 +95,10 @@ class FedEASE(DeviceMethod):
     def speaks(self, round_: int) -> bool:
         return self.new_window(round_)
 
+    def new_items(self, round_: int) -> bool:
+        """Whether there are other items to solve for, or other sums."""
+        return (round_ - 1) % (len(self.l2) * len(self.recency)) == 0
+
     def new_weights(self, round_: int) -> bool:
         """Whether the server solves again."""
         return (round_ - 1) % len(self.recency) == 0
@@ -145,29 +149,33 @@ class FedEASE(DeviceMethod):
         if "gram" in mean:
             memory["gram"] = mean["gram"]
         trial = self.trial(round_)
-        weights = self.solve(memory["gram"], trial) if self.new_weights(round_) else shared["weights"]
+        if self.new_items(round_):
+            memory.pop("denoised", None)
+        weights = self.solve(memory, trial) if self.new_weights(round_) else shared["weights"]
         return {"weights": weights, "recency": torch.full_like(shared["recency"], trial.recency)}
 
-    def solve(self, gram: Tensor, trial: Trial) -> Tensor:
+    def solve(self, memory: Params, trial: Trial) -> Tensor:
         """EASE's weights between the popular items, of which only the `top` of each row remain."""
-        noise, n_items = noise_of(gram), len(gram)
+        gram, n_items = memory["gram"], len(memory["gram"])
+        noise = noise_of(gram)
         gram = (gram + gram.T) / 2
         if 0 < trial.popular < n_items:
             kept = gram.diagonal().topk(trial.popular).indices.sort().values
             weights = torch.zeros_like(gram)
-            weights[kept[:, None], kept] = self.regression(gram[kept[:, None], kept], noise, trial.l2)
+            weights[kept[:, None], kept] = self.regression(gram[kept[:, None], kept], noise, trial.l2, memory)
         else:
-            weights = self.regression(gram, noise, trial.l2)
+            weights = self.regression(gram, noise, trial.l2, memory)
         if 0 < self.top < n_items:
             best = weights.abs().topk(self.top, dim=1).indices
             weights = torch.zeros_like(weights).scatter_(1, best, weights.gather(1, best))
         return weights
 
-    def regression(self, gram: Tensor, noise: float, l2: float) -> Tensor:
-        """EASE's weights from a symmetric sum under noise of this standard deviation."""
+    def regression(self, gram: Tensor, noise: float, l2: float, memory: Params) -> Tensor:
+        """EASE's weights from a symmetric sum under noise of this standard deviation. What is left of it without noise
+        is kept for the next penalty."""
         try:
             if noise:
-                gram = denoised(gram, noise)
+                gram = memory["denoised"] = memory["denoised"] if "denoised" in memory else denoised(gram, noise)
             return item_weights(gram, l2).contiguous()  # as it will be when read from a file
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             return torch.full_like(gram, torch.nan)  # too much noise for this l2: the trial ranks nothing, others may

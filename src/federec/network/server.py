@@ -443,7 +443,8 @@ class Server:
         if node is not None:
             labels = list(self.catalogue.labels[known_items(node.catalogue) :])
             shared = shared or self.shared(self.state.shared, node.wanted)
-        config, sizes = self.config_now().model_dump(mode="json"), list(self.settings.sizes)
+        own = {"epsilon", "delta", "max_epsilon"}  # the server's business: a device counts for itself
+        config, sizes = self.config_now().model_dump(mode="json", exclude=own), list(self.settings.sizes)
         shared, next_ = shared or Payload.nothing(), next_ if self.hides else ""
         return Order(kind, self.settings.run, round_, config, sizes, labels, keep, full, next_, shared)
 

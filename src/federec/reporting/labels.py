@@ -155,6 +155,14 @@ def _settings(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def privacy_text(result: dict[str, Any]) -> str:
+    """What is promised of a user's privacy; empty where nothing is, or where no noise was added."""
+    told = result.get("privacy", {})
+    if told.get("epsilon") is None:
+        return str(told.get("why", ""))
+    return f"epsilon {told['epsilon']:.4g} at delta {told['delta']:g} for each user; it covers {told['covers']}"
+
+
 def channel_text(stages: Iterable[dict[str, Any]]) -> str:
     """The stages of a channel in order, as on the command line."""
     texts = []

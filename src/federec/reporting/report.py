@@ -18,6 +18,7 @@ from federec.reporting.labels import (
     held_out_text,
     machine_text,
     method_name,
+    privacy_text,
     round_text,
     seconds_text,
     traffic_text,
@@ -161,6 +162,7 @@ def _settings(result: dict[str, Any]) -> dict[str, str]:
         "Machine": machine_text(result),
         "Traffic": traffic_text(result["communication"]),
         "Channel": channel_text(config.get("channel") or ()) or "none: updates leave a device as they are",
+        "Privacy": privacy_text(result),
         "Settings": ", ".join(f"{key}={value}" for key, value in config["settings"].items()) or "none",
         "Versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
     }

@@ -21,6 +21,7 @@ from federec.reporting.labels import (
     held_out_text,
     labels,
     method_name,
+    privacy_text,
     round_text,
     seconds_text,
     with_fresh,
@@ -72,6 +73,8 @@ def run_table(result: dict[str, Any]) -> None:
     print(f"{round_text(result)}; {seconds_text(result['seconds'])}")
     if config := result["config"].get("channel"):
         print(f"channel {channel_text(config)}")
+    if privacy := privacy_text(result):
+        print(f"privacy {privacy}")
     if engine := result.get("engine"):  # results of older versions have none
         print(f"engine {engine['used']}: {engine['reason']}")
 

@@ -39,7 +39,7 @@ def resolved(config: RunConfig, method: Method, devices: int, n_items: int) -> R
         return config
     stages = [stage(values) for values in config.channel or ()]
     if config.epsilon is not None:
-        stages = _with_noise(stages, once=charged_rounds(config, method) == 1)
+        stages = _with_noise(stages, method, once=charged_rounds(config, method) == 1)
     asked = max(1, round((config.participation or 1.0) * devices))
     for place, each in enumerate(stages):
         if isinstance(each, DistributedNoise) and each.devices is None:
@@ -55,13 +55,15 @@ def resolved(config: RunConfig, method: Method, devices: int, n_items: int) -> R
     return config.model_copy(update={"channel": tuple(plain(each) for each in stages)})
 
 
-def _with_noise(stages: list[Any], once: bool) -> list[Any]:
-    """Stages that can keep an epsilon: those given, with clipping and central noise where they have neither. `once`:
-    devices send only once, so there is no round in which to learn how long their updates are."""
+def _with_noise(stages: list[Any], method: DeviceMethod, once: bool) -> list[Any]:
+    """Stages that can keep an epsilon: those given, with clipping and noise where they have neither. Behind a secure
+    sum the devices add the noise, which need not trust the server; otherwise the server does. `once`: devices send only
+    once, so there is no round in which to learn how long their updates are."""
     names = [each.name for each in stages]
     if not any(name in _NOISE for name in names):
-        place = len(stages) - ("secure-sum" in names)
-        stages = [*stages[:place], CentralNoise(), *stages[place:]]
+        hidden = "secure-sum" in names and not method.sends_parts
+        first = sum(each.per_user for each in stages) if hidden else len(stages) - ("secure-sum" in names)
+        stages = [*stages[:first], DistributedNoise() if hidden else CentralNoise(), *stages[first:]]
     if not any(name in ("clip", "laplace", "gaussian") for name in names):
         stages = [Clip(norm=ONCE) if once else Clip(quantile=QUANTILE), *stages]
     return stages
@@ -74,14 +76,11 @@ def _solved(config: RunConfig, method: DeviceMethod, stages: list[Any], place: i
     rounds = charged_rounds(config, method)
     noise, limit = stages[place], min(config.epsilon, config.max_epsilon or config.epsilon)
 
+    sampling = sampling_of(config, noise.promise(Promise()).noise)
+
     def cost(value: float) -> Cost:
         tried = [*stages[:place], noise.model_copy(update={"multiplier": value}), *stages[place + 1 :]]
-        made = cost_of(
-            method,
-            Link.of(method, tried, config.aggregator),
-            n_items,
-            sampling_of(config, noise.name.partition("-")[0]),
-        )
+        made = cost_of(method, Link.of(method, tried, config.aggregator), n_items, sampling)
         assert not isinstance(made, str), made
         return made
 

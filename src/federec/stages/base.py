@@ -115,6 +115,8 @@ class Stage(Part):
     """
 
     name: ClassVar[str]
+    quiet: ClassVar[tuple[str, ...]] = ()
+    """Settings that are written down only where they differ from their defaults."""
     per_user: ClassVar[bool] = False
     """It works on every single user's update; otherwise on what a device or hub sends, the sum over its users."""
     on_sums: ClassVar[bool] = False

@@ -31,6 +31,7 @@ class CentralNoise(Stage):
     """
 
     name: ClassVar[str] = "central-noise"
+    quiet: ClassVar[tuple[str, ...]] = ("multiplier",)
     on_sums: ClassVar[bool] = True
 
     multiplier: NonNegativeFloat | None = None

@@ -41,6 +41,7 @@ class Clip(Stage):
     """
 
     name: ClassVar[str] = "clip"
+    quiet: ClassVar[tuple[str, ...]] = ("power", "quantile", "rate")
     per_user: ClassVar[bool] = True
 
     norm: PositiveFloat = 1.0

@@ -49,6 +49,7 @@ class DistributedNoise(Stage):
     """
 
     name: ClassVar[str] = "distributed-noise"
+    quiet: ClassVar[tuple[str, ...]] = ("multiplier", "devices")
     per_user: ClassVar[bool] = True
 
     multiplier: NonNegativeFloat | None = None

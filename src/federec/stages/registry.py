@@ -43,7 +43,9 @@ def stage(values: Mapping[str, Any]) -> Stage:
 
 def plain(stage: Stage) -> dict[str, Any]:
     """The plain values that a stage is made from."""
-    return {KEY: stage.name, **stage.model_dump(mode="json")}
+    fields, values = type(stage).model_fields, stage.model_dump(mode="json")
+    silent = [name for name in stage.quiet if values[name] == fields[name].default]
+    return {KEY: stage.name, **{name: value for name, value in values.items() if name not in silent}}
 
 
 def channel(given: Channel) -> tuple[dict[str, Any], ...]:
