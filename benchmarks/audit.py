@@ -224,7 +224,7 @@ def write(found: list[Line]) -> None:
             table(HEAD, [cells(line) for line in known]),
             "AUC, mates: that of the best attack; AUC, popular: the largest of any attack. " + possible(known),
             f"Under distributed noise item rows have {NARROW} values, and {FEW} rounds are played; all else has the "
-            "method's default settings. Seconds are of the audit, in one thread, on a machine that others used as well.",
+            "method's default settings. Seconds are of the audit, in one thread, on a busy machine.",
             f"Data: {known[0]['data']}, under `clean`, seed 0, 100 attacked users. Machine: {known[0]['machine']}.",
         ]
     )
