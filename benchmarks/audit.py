@@ -120,7 +120,7 @@ def verdicts(found: list[Line]) -> str:
             said += "items of equal popularity)"
         shown = [line["audit"]["empirical"]["least"] for line in here if line["audit"]["empirical"]]
         if shown:
-            figures = " and ".join(f"{value:.2f}" for value in shown)
+            figures = ", ".join(f"{value:.2f}" for value in shown)
             said += f"; of the promised epsilon {EPSILON:g} canaries show at least {figures}"
         several = ", ".join(f"`{line['method']}`" for line in here)
         words.append(f"* **{label[:1].upper()}{label[1:]}** ({several}): {said}.")
@@ -223,6 +223,8 @@ def write(found: list[Line]) -> None:
             POINTS,
             table(HEAD, [cells(line) for line in known]),
             "AUC, mates: that of the best attack; AUC, popular: the largest of any attack. " + possible(known),
+            f"Under distributed noise item rows have {NARROW} values, and {FEW} rounds are played; all else has the "
+            "method's default settings. Seconds are of the audit, in one thread, on a busy machine.",
             f"Data: {known[0]['data']}, under `clean`, seed 0, 100 attacked users. Machine: {known[0]['machine']}.",
         ]
     )
