@@ -57,6 +57,17 @@ def test_a_run_with_other_settings_counts_as_none(line, tmp_path, other):
     assert book.run(cell) and book.run(Cell(**values)) is None
 
 
+def test_a_setting_that_came_later_had_its_default_value(line, tmp_path):
+    cell, told = line
+    book = Book(tmp_path / "records")
+    del told["config"]["settings"]["negatives"], told["config"]["settings"]["dim"]
+    book.add(told)
+    assert book.run(cell) is None  # dim is 4, not the default
+    told["config"]["settings"]["dim"] = 4
+    book.add(told)
+    assert book.run(cell) == told
+
+
 def test_an_interrupted_line_is_left_out_and_a_damaged_one_is_named(line, tmp_path):
     cell, told = line
     book = Book(tmp_path / "records")

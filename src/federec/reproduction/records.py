@@ -62,6 +62,16 @@ def configured(config: RunConfig) -> dict[str, Any]:
     return {key: values[key] for key in _CONFIGURED}
 
 
+def _same(kept: Mapping[str, Any], config: RunConfig) -> bool:
+    """Whether a run was configured like this. A setting that its method has got since then had its default value."""
+    today = json.loads(json.dumps(configured(config)))
+    new = today["settings"].keys() - kept["settings"].keys()
+    if new:
+        plain = json.loads(config.model_copy(update={"settings": {}}).build().model_dump_json())
+        kept = {**kept, "settings": {**kept["settings"], **{name: plain[name] for name in new}}}
+    return bool(kept == today)
+
+
 def _place(row: Row, data: str) -> dict[str, str]:
     return {"data": data, "row": row.label}
 
@@ -171,7 +181,7 @@ class Book:
     def run(self, cell: Cell) -> Line | None:
         """The record of a cell. A run with other settings than today's counts as none."""
         line, config = self._runs.get((cell.row.label, cell.data, cell.kind, cell.seed)), self.config(cell)
-        if line is None or config is None or line["config"] != json.loads(json.dumps(configured(config))):
+        if line is None or config is None or not _same(line["config"], config):
             return None
         return line
 
