@@ -1,12 +1,14 @@
 """What differential privacy costs: accuracy over epsilon, of five methods, and of closed forms among many users.
 
     python benchmarks/privacy.py --out privacy.jsonl [--data ml-1m] [--device cuda] [--jobs 2] [--seeds 11 12 13]
-                                 [--epsilons 0.5 1 2 4 8 16] [--budget 6] [--only WORD] [--users 1000000] [--page]
+                                 [--epsilons 0.5 1 2 4 8 16] [--budget 6] [--only WORD] [--users 1000000]
+                                 [--growth 2 4 8 16] [--page]
 
 Every method is trained under `clean` with central noise at each epsilon and delta 1e-6, with up to `--budget` settings
 (fewer rounds, narrower rows, other steps, a fixed or an adaptive norm); the best one on validation counts, of the first
 seed, and is then trained with the other seeds. `none` is the same method without noise and clipping. With `--users` the
-closed forms also run on synthetic data of so many users. A run is one line of the `--out` file, written when it ends;
+closed forms also run on synthetic data of so many users. `--growth 4` also trains the closed forms at epsilon 4 with a
+quarter of the noise: what four times as many users like these would have. A run is one line of the `--out` file, written when it ends;
 what the file has is not trained again. `--only` takes the methods whose name has the word in it. With `--page` the
 section of docs/benchmarks.md is written from the file; `--jobs 0` only does that.
 """
@@ -30,6 +32,7 @@ from page import put, save, table
 
 import federec as fr
 from federec.data.generate import generate
+from federec.privacy.cost import Gaussian, multiplier
 
 Line = dict[str, Any]
 DELTA = 1e-6
@@ -52,12 +55,14 @@ class Plan:
     rounds: int | None = None
     channel: tuple[str, ...] = ()
     """Instead of the stages that an epsilon chooses; the multiplier is solved for."""
-    participation: float | None = None
+    times: float = 1.0
+    """So many times as many users like these: their noise is so much smaller beside what they say."""
     seed: int = 0
 
     @property
     def key(self) -> str:
-        return f"{self.data}: {self.method}: {self.setting}: epsilon {self.epsilon}: seed {self.seed}"
+        more = "" if self.times == 1 else f", {self.times:g} x users"
+        return f"{self.data}: {self.method}: {self.setting}: epsilon {self.epsilon}{more}: seed {self.seed}"
 
 
 NOISE = "central-noise"
@@ -70,7 +75,7 @@ def _clip(norm: float) -> tuple[str, ...]:
 def fedease() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """One upload. A run tries penalties, numbers of items and half-lives on it at no cost."""
     free = {"popular": [300, 600, 1200, 0], "recency": [4.0, 16.0]}
-    l2 = [3.0, 30.0, 100.0, 300.0]
+    l2 = [30.0, 100.0, 300.0, 1000.0, 3000.0]
     for window in (10.0, 30.0, 0.0):
         yield f"window {window:g}", {"window": [window], "l2": l2, **free}, {"channel": _clip(10.0)}
 
@@ -84,8 +89,9 @@ def fednext() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 def fedals() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Several uploads; a device's message has a closed form, too."""
-    for dim, rounds in ((4, 2), (8, 2), (8, 4), (4, 4)):
-        yield f"dim {dim}, {rounds} rounds", {"dim": dim, "alpha": 1.0, "l2": 10.0}, {"rounds": rounds}
+    for dim, rounds, norm in ((16, 2, 0.1), (8, 2, 0.1), (8, 2, 0.3), (8, 3, 0.1), (4, 2, 0.3), (32, 2, 0.1)):
+        how = {"rounds": rounds, "channel": _clip(norm)}
+        yield f"dim {dim}, {rounds} rounds, norm {norm:g}", {"dim": dim, "alpha": 1.0, "l2": 10.0}, how
 
 
 def gradient(rates: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -141,11 +147,21 @@ def train(plan: Plan, data: fr.Interactions, device: str, out: Path) -> None:
     }
     method = classes[plan.method](**plan.settings)
     given: dict[str, Any] = {"rounds": plan.rounds, "seed": plan.seed, "device": device, "progress": False}
-    given |= {"participation": plan.participation, "evaluate_users": 20_000}
-    if plan.epsilon is not None:
+    given |= {"evaluate_users": 20_000}
+    if plan.epsilon is not None and plan.times > 1:
+        clip, noise = plan.channel
+        solved = multiplier(plan.epsilon, 1, Gaussian, DELTA) / plan.times
+        given |= {"channel": (clip, f"{noise}:multiplier={solved}")}
+    elif plan.epsilon is not None:
         given |= {"epsilon": plan.epsilon, "delta": DELTA, "channel": plan.channel}
     found: Line = {"key": plan.key, "data": plan.data, "method": plan.method, "setting": plan.setting}
-    found |= {"epsilon": plan.epsilon, "seed": plan.seed, "users": data.n_users, "items": data.n_items}
+    found |= {
+        "epsilon": plan.epsilon,
+        "times": plan.times,
+        "seed": plan.seed,
+        "users": data.n_users,
+        "items": data.n_items,
+    }
     try:
         run = fr.train(method, data, **given)
     except fr.UserError as error:
@@ -199,7 +215,7 @@ def groups(found: list[Line]) -> dict[tuple[str, str, float | None], list[Line]]
     """Runs that gave a model, by data, method and epsilon."""
     grouped: dict[tuple[str, str, float | None], list[Line]] = {}
     for line in found:
-        if "test" in line:
+        if "test" in line and line["times"] == 1:
             grouped.setdefault((line["data"], line["method"], line["epsilon"]), []).append(line)
     return grouped
 
@@ -236,8 +252,20 @@ def section(found: list[Line]) -> str:
             rows.append([*cells, _setting(grouped, data, method, without)])
         users = next(line["users"] for line in found if line["data"] == data)
         head = ["method", "without noise", *(f"epsilon {epsilon:g}" for epsilon in epsilons), "setting at epsilon 4"]
-        parts += [f"### {data}, {users:,} users", _verdict(kept), table(head, rows)]
+        parts += [f"### {data}, {users:,} users", _verdict(kept), table(head, rows), _grown(found, grouped, data)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _grown(found: list[Line], grouped: dict[tuple[str, str, float | None], list[Line]], data: str) -> str:
+    """What more users like these would keep at the epsilon of the goal."""
+    rows = []
+    for line in sorted((line for line in found if line["data"] == data and "test" in line), key=lambda x: x["times"]):
+        plain = grouped.get((data, line["method"], None))
+        if line["times"] > 1 and plain is not None:
+            users, kept = round(line["times"] * line["users"]), line["test"] / mean(_figures(plain)[1])
+            rows.append([f"`{line['method']}`, {line['setting']}", f"{users:,}", _shown([line["test"]]), f"{kept:.0%}"])
+    head = ["method", "users", "NDCG@10", "of that without noise"]
+    return f"At epsilon 4, if there were more users like these:\n\n{table(head, rows)}" if rows else ""
 
 
 def _setting(grouped: dict[tuple[str, str, float | None], list[Line]], data: str, method: str, without: Line) -> str:
@@ -317,10 +345,14 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=6)
     parser.add_argument("--only", default="")
     parser.add_argument("--users", type=int)
+    parser.add_argument("--growth", nargs="*", type=float, default=[])
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     names = [name for name in METHODS if asked.only in name]
     waiting = [plan for data in asked.data for plan in plans(data, asked.epsilons, asked.budget, asked.seeds[0], names)]
+    for data, times, name in product(asked.data, asked.growth, [name for name in names if name in CLOSED]):
+        setting, settings, how = next(METHODS[name]())
+        waiting.append(Plan(data, name, setting, settings, 4.0, times=times, seed=asked.seeds[0], **how))
     if asked.jobs:
         sets = {name: fr.load(name) for name in asked.data}
         if asked.users:
