@@ -8,9 +8,11 @@ Every method is trained under `clean` with central noise at each epsilon and del
 (fewer rounds, narrower rows, other steps, a fixed or an adaptive norm); the best one on validation counts, of the first
 seed, and is then trained with the other seeds. `none` is the same method without noise and clipping. With `--users` the
 closed forms also run on synthetic data of so many users. `--growth 4` also trains the closed forms at epsilon 4 with a
-quarter of the noise: what four times as many users like these would have. A run is one line of the `--out` file,
-written when it ends; what the file has is not trained again. `--only` takes the methods whose name has the word in it.
-With `--page` the section of docs/benchmarks.md is written from the file; `--jobs 0` only does that.
+quarter of the noise: what four times as many users like these would have.
+
+A run is one line of the `--out` file, written when it ends; what the file has is not trained again. `--only` takes the
+methods whose name has the word in it. With `--page` the section of docs/benchmarks.md is written from the file;
+`--jobs 0` only does that.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ def tables(found: dict[tuple[str, str, int], Line]) -> str:
     ]
     parts = [
         f"Test items among all items of {DATA} under `clean`, in percent, mean of {len(SEEDS)} seeds. Time is that of "
-        f"learning and aggregating, for all devices, relative to the first row. {ROUNDS} rounds are few: FedMF has hardly "
-        "learned more than what is popular, so these figures say what a protection breaks, not what is left in the end."
+        f"learning and aggregating, for all devices, relative to the first row. {ROUNDS} rounds are few: FedMF ranks "
+        "no better than popularity yet, so these figures say what a protection breaks, not what is left in the end."
     ]
     for method in dict.fromkeys(option.method for option in OPTIONS):
         chosen = [option for option in OPTIONS if option.method == method]

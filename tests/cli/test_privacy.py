@@ -46,3 +46,7 @@ def test_a_run_says_what_it_promises(federec, ratings, tmp_path, caplog):
     again = federec("train", "--config", tmp_path / "run/config.yaml", "--out", tmp_path / "again", "-q")
     assert again.code == 0
     assert json.loads((tmp_path / "again/result.json").read_text())["privacy"] == told
+    other = ("--config", tmp_path / "run/config.yaml", "--epsilon", 1, "--out", tmp_path / "other", "-q")
+    assert federec("train", *other).code == 0
+    less = json.loads((tmp_path / "other/result.json").read_text())["privacy"]
+    assert less["epsilon"] <= 1 and less["charged_rounds"] == 2 and less["noise_multiplier"] > told["noise_multiplier"]

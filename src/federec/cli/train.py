@@ -171,6 +171,16 @@ _READING = ("columns", "min_interactions", "k_core", "min_rating", "repeats", "t
 """Settings of a run that belong to its data: other data begins without them."""
 
 
+_DECIDE_NOISE = {"epsilon", "delta", "max_epsilon", "rounds", "participation", "data", "method", "settings"}
+"""Options that change which noise an epsilon asks for."""
+
+
+def _without_multiplier(stage: dict[str, Any]) -> dict[str, Any]:
+    """A stage of a run with an epsilon, whose noise is to be solved for again."""
+    solved = stage["stage"] in ("central-noise", "distributed-noise")
+    return {key: value for key, value in stage.items() if not (solved and key == "multiplier")}
+
+
 def _choose(source: dict[str, Any]) -> tuple[Interactions, dict[str, Any], str]:
     """The data, the method for it with its settings, and why that one."""
     from federec.methods.default import default_method
@@ -202,6 +212,8 @@ def _resolve(config: Path | None, preset: str | None, given: dict[str, Any]) -> 
     if given.get("data", base["data"]) != base["data"]:
         fresh = RunConfig().model_dump(mode="json")
         base |= {key: fresh[key] for key in _READING}
+    if base["epsilon"] is not None and given.keys() & _DECIDE_NOISE:
+        base["channel"] = [_without_multiplier(stage) for stage in base["channel"] or ()]
     run = base | given
     found = presets.preset(run["method"], preset, run["plugins"], run["data"]) if preset else {}
     of_run = {key: value for key, value in found.items() if key in presets.RUN_SETTINGS}
