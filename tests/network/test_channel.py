@@ -145,8 +145,8 @@ def test_quantised_updates_take_a_quarter_of_the_bytes(federation, random_split,
 
 
 PRIVATE = [
-    ("clip:norm=0.05", "distributed-noise:multiplier=0.5,devices=4", "secure-sum"),
-    ("clip:norm=0.05,quantile=0.5", "distributed-noise:multiplier=0.5,devices=4", "secure-sum"),
+    ("clip:norm=0.05", "distributed-noise:multiplier=0.5,devices=2", "secure-sum"),
+    ("clip:norm=0.05,quantile=0.5", "distributed-noise:multiplier=0.5,devices=2", "secure-sum"),
     ("clip:norm=0.05,quantile=0.5", "central-noise:multiplier=0.5", "secure-sum"),
     ("clip:norm=0.05,quantile=0.5", "central-noise:multiplier=0.5"),
 ]

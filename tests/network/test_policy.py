@@ -15,6 +15,13 @@ from federec.stages.registry import parse, stage
 CONFIG = RunConfig.checked(method="pfedrec")
 HIDDEN = ("secure-sum",)
 NOISY = ("clip:norm=1", "dense", "gaussian:scale=100")
+BOUNDLESS = [
+    ("clip:norm=1", "gaussian:scale=9"),
+    ("dense", "gaussian:scale=9"),
+    ("dense",),
+    ("clip:norm=1", "dense", "top-rows", "gaussian:scale=9"),
+    ("clip:norm=1,power=1", "dense", "gaussian:scale=9"),
+]
 
 
 def channel(*texts):
@@ -85,7 +92,7 @@ def test_epsilon_is_that_of_zero_concentrated_differential_privacy():
     assert epsilon(0.5, math.exp(-8)) == pytest.approx(0.5 + 2 * 2)
 
 
-@pytest.mark.parametrize("stages", [("clip:norm=1", "gaussian:scale=9"), ("dense", "gaussian:scale=9"), ("dense",)])
+@pytest.mark.parametrize("stages", BOUNDLESS)
 def test_noise_that_bounds_nothing_has_no_price(stages):
     assert rho(channel(*stages)) is None
     with pytest.raises(UserError, match="own update"):

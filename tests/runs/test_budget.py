@@ -166,6 +166,7 @@ def test_local_noise_has_an_honest_epsilon_or_none(data, channel, wanted, why):
             "longer than 'central-noise' counts on",
         ),
         ({"channel": ("clip:norm=1", "laplace", "central-noise:multiplier=1")}, "leave the other noise out"),
+        ({"channel": (NOISY[0], "distributed-noise:multiplier=1,devices=31", "secure-sum")}, "may have 30; lower it"),
         ({"channel": NOISY, "aggregator": "touched-mean"}, "works on single updates"),
         ({"channel": "clip:norm=1", "max_epsilon": 3.0}, "cannot be kept: no noise"),
         ({"channel": NOISY, "max_epsilon": 0.1}, "does not pay for one round"),

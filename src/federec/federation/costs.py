@@ -33,9 +33,9 @@ def skellam_cost(stage: DistributedNoise, size: int, honest: float = 1.0) -> Cos
 def local_cost(channel: Channel) -> Cost | str:
     """Of a message that the server reads, under the device's own noise: any two users' differ by twice the clipped
     norm. Without `dense`, or with noise before it, the rows that are sent say what the user did."""
-    promise, names = channel.promise, [stage.name for stage in channel.stages]
-    if "dense" not in names or promise.noise not in names[names.index("dense") :]:
-        return "which rows are sent is not hidden: put 'dense' before the noise"
+    promise = channel.promise
+    if not whole_tables(channel):
+        return "which rows are sent is not hidden: put 'dense' right before the noise"
     if promise.clip is None:
         return "nothing bounds what one user sends: clip before the noise"
     if promise.noise == "gaussian":
@@ -43,3 +43,12 @@ def local_cost(channel: Channel) -> Cost | str:
         return Gaussian(promise.scale / (2 * promise.clip)) if promise.power == 2 else wrong
     wrong = "Laplace noise needs the sum of absolute values clipped: clip:power=1"
     return Laplace(2 * promise.clip / promise.scale) if promise.power == 1 else wrong
+
+
+def whole_tables(channel: Channel) -> bool:
+    """Whether a device's noise lies on all rows, whatever the user did."""
+    names = [stage.name for stage in channel.stages]
+    noise = channel.promise.noise
+    if "dense" not in names or noise not in names[names.index("dense") :]:
+        return False
+    return "top-rows" not in names[names.index("dense") : names.index(noise)]

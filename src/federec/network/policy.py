@@ -23,7 +23,7 @@ from pydantic import PositiveFloat, PositiveInt, ValidationError, field_validato
 from federec.cohort.layers import Param
 from federec.errors import UserError, first_fault
 from federec.federation.channel import Channel
-from federec.federation.costs import skellam_cost
+from federec.federation.costs import skellam_cost, whole_tables
 from federec.methods.references import Reference
 from federec.network.ledger import Spent
 from federec.privacy.cost import DELTA as DELTA
@@ -198,11 +198,10 @@ def weaker(asked: Promise, pinned: Promise) -> str:
 def rho(channel: Channel, sends: Mapping[str, Param] | None = None, cohort: int = COHORT) -> float | None:
     """What one message through a channel costs; None where its noise bounds nothing: not on all rows, or without
     clipping. `sends` is what the message consists of, `cohort` the fewest nodes of a secure sum."""
-    promise, names = channel.promise, [stage.name for stage in channel.stages]
+    promise = channel.promise
     if promise.noise == "distributed" and sends is not None and NOISED in sends:
         return _distributed(channel, sends[NOISED].shape[0], cohort)
-    whole = "dense" in names and "gaussian" in names[names.index("dense") :]
-    if not whole or promise.clip is None:
+    if promise.noise != "gaussian" or promise.clip is None or promise.power != 2 or not whole_tables(channel):
         return None
     return 2 * (promise.clip / promise.scale) ** 2
 

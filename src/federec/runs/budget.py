@@ -44,6 +44,8 @@ def resolved(config: RunConfig, method: Method, devices: int, n_items: int) -> R
     for place, each in enumerate(stages):
         if isinstance(each, DistributedNoise) and each.devices is None:
             stages[place] = each = each.model_copy(update={"devices": asked})
+        if isinstance(each, DistributedNoise) and each.counted > asked:
+            raise UserError(f"'{each.name}' counts on {each.counted} devices, and a round may have {asked}; lower it")
         if isinstance(each, CentralNoise | DistributedNoise) and each.multiplier is None:
             if config.epsilon is None:
                 raise UserError(

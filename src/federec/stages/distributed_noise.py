@@ -42,7 +42,7 @@ _TRIES = 64  # of rounding; each is short enough with probability 1 - exp(-1/2) 
 class DistributedNoise(Stage):
     """Let each device add its part of the noise, in whole numbers, before a secure sum.
 
-    >>> noise = fr.DistributedNoise(multiplier=1.0, devices=100)
+    >>> noise = fr.DistributedNoise(multiplier=1.0)
     >>> private = fr.train("fedmf", data, rounds=1, channel=[fr.Clip(norm=1.0), noise, fr.SecureSum()])
     >>> private.result["privacy"]["accountant"]
     'rdp'
