@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -127,6 +127,14 @@ class Stage(Part):
     @classmethod
     def called(cls) -> str:
         return f"stage '{cls.name}'"
+
+    def silent(self) -> set[str]:
+        """Settings that are not written down."""
+        fields = type(self).model_fields
+        return {name for name in self.quiet if getattr(self, name) == fields[name].default}
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        return [(name, value) for name, value in super().__repr_args__() if name not in self.silent()]
 
     def device(self, update: Update, random: Randomness) -> Update:
         """What the devices of a cohort make of their updates."""

@@ -43,9 +43,7 @@ def stage(values: Mapping[str, Any]) -> Stage:
 
 def plain(stage: Stage) -> dict[str, Any]:
     """The plain values that a stage is made from."""
-    fields, values = type(stage).model_fields, stage.model_dump(mode="json")
-    silent = [name for name in stage.quiet if values[name] == fields[name].default]
-    return {KEY: stage.name, **{name: value for name, value in values.items() if name not in silent}}
+    return {KEY: stage.name, **stage.model_dump(mode="json", exclude=stage.silent())}
 
 
 def channel(given: Channel) -> tuple[dict[str, Any], ...]:
