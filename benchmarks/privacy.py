@@ -254,7 +254,8 @@ def section(found: list[Line]) -> str:
             rows.append([*cells, _setting(grouped, data, method, without)])
         users = next(line["users"] for line in found if line["data"] == data)
         head = ["method", "without noise", *(f"epsilon {epsilon:g}" for epsilon in epsilons), "setting at epsilon 4"]
-        parts += [f"### {data}, {users:,} users", _verdict(kept), table(head, rows), _grown(found, grouped, data)]
+        title = data if data.endswith("users") else f"{data}, {users:,} users"
+        parts += [f"### {title}", _verdict(kept), table(head, rows), _grown(found, grouped, data)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -347,7 +348,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", nargs="+", type=int, default=[11])
-    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1, 2, 4, 8, 16])
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
     parser.add_argument("--budget", type=int, default=6)
     parser.add_argument("--only", default="")
     parser.add_argument("--users", type=int)
