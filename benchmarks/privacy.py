@@ -6,9 +6,9 @@
 
 Every method is trained under `clean` with central noise at each epsilon and delta 1e-6, with up to `--budget` settings
 (fewer rounds, narrower rows, other steps, a fixed or an adaptive norm); the best one on validation counts, of the first
-seed, and is then trained with the other seeds. `none` is the same method without noise and clipping. With `--users` the
-closed forms also run on synthetic data of so many users. `--growth 4` also trains the closed forms at epsilon 4 with a
-quarter of the noise: what four times as many users like these would have.
+seed, and is then trained with the other seeds. `none` is the same method without noise and clipping; `popularity` is
+there to compare with. With `--users` the closed forms also run on synthetic data of so many users. `--growth 4` also
+trains the closed forms at epsilon 4 with a quarter of the noise: what four times as many users like these would have.
 
 A run is one line of the `--out` file, written when it ends; what the file has is not trained again. `--only` takes the
 methods whose name has the word in it. With `--page` the section of docs/benchmarks.md is written from the file;
@@ -40,6 +40,9 @@ Line = dict[str, Any]
 DELTA = 1e-6
 GOAL = 0.85
 """Of the accuracy without noise."""
+REFERENCE = "popularity"
+"""Learns nothing of users, so a method that is no better under noise has no use there."""
+TICKS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ITEMS, ACTIVITY = 2000, 40
 """Items, and interactions of a user, of synthetic data."""
 
@@ -127,6 +130,7 @@ PLAIN: dict[str, dict[str, Any]] = {
 
 def plans(data: str, epsilons: list[float], budget: int, seed: int, names: list[str]) -> Iterator[Plan]:
     """All runs of the first seed: those without noise first, then epsilon by epsilon from the one that matters."""
+    yield Plan(data, REFERENCE, "all", {}, seed=seed)
     for name in names:
         yield Plan(data, name, "all", PLAIN[name], seed=seed)
         for setting, settings, how in list(METHODS[name]())[:budget]:
@@ -146,6 +150,7 @@ def train(plan: Plan, data: fr.Interactions, device: str, out: Path) -> None:
         "fedals": fr.FedALS,
         "fedmf": fr.FedMF,
         "pfedrec": fr.PFedRec,
+        REFERENCE: fr.Popularity,
     }
     method = classes[plan.method](**plan.settings)
     given: dict[str, Any] = {"rounds": plan.rounds, "seed": plan.seed, "device": device, "progress": False}
@@ -238,12 +243,10 @@ def section(found: list[Line]) -> str:
     """Tables, a verdict first."""
     grouped, parts = groups(found), []
     for data in dict.fromkeys(line["data"] for line in found):
-        methods = dict.fromkeys(line["method"] for line in found if line["data"] == data)
+        methods = [name for name in METHODS if (data, name, None) in grouped]
         epsilons = sorted({line["epsilon"] for line in found if line["data"] == data and line["epsilon"] is not None})
         rows, kept = [], {}
         for method in methods:
-            if (data, method, None) not in grouped:
-                continue
             without, plain = _figures(grouped[data, method, None])
             cells = [f"`{method}`", _shown(plain)]
             for epsilon in epsilons:
@@ -255,24 +258,47 @@ def section(found: list[Line]) -> str:
         users = next(line["users"] for line in found if line["data"] == data)
         head = ["method", "without noise", *(f"epsilon {epsilon:g}" for epsilon in epsilons), "setting at epsilon 4"]
         title = data if data.endswith("users") else f"{data}, {users:,} users"
-        parts += [f"### {title}", _verdict(kept), table(head, rows), _grown(found, grouped, data)]
+        parts += [f"### {title}", _verdict(kept), _floor(grouped, data), table(head, rows)]
+        parts.append(_grown(found, data))
     return "\n\n".join(part for part in parts if part)
 
 
-def _grown(found: list[Line], grouped: dict[tuple[str, str, float | None], list[Line]], data: str) -> str:
-    """What more users like these would keep at the epsilon of the goal."""
+def _floor(grouped: dict[tuple[str, str, float | None], list[Line]], data: str) -> str:
+    """What popularity has, and which methods are no better under noise."""
+    if (data, REFERENCE, None) not in grouped:
+        return ""
+    floor = _figures(grouped[data, REFERENCE, None])[1]
+    text = f"`{REFERENCE}`, which learns nothing of users and needs only counts, has {_shown(floor)}."
+    below: dict[str, list[float]] = {}
+    for (name, method, epsilon), group in grouped.items():
+        if name == data and epsilon is not None and mean(_figures(group)[1]) <= mean(floor):
+            below.setdefault(method, []).append(epsilon)
+    parts = [f"`{method}` at epsilon {', '.join(f'{e:g}' for e in sorted(each))}" for method, each in below.items()]
+    return text + (f" These are no better: {'; '.join(parts)}." if parts else "")
+
+
+def _grown(found: list[Line], data: str) -> str:
+    """What more users like these would keep at the epsilon of the goal, beside the same seed without noise."""
     grown: dict[tuple[str, float], list[Line]] = {}
+    plain: dict[tuple[str, int], list[Line]] = {}
     for line in found:
         if line["data"] == data and "test" in line and line["times"] > 1:
             grown.setdefault((line["method"], line["times"]), []).append(line)
-    rows = []
+        elif line["data"] == data and "test" in line and line["epsilon"] is None:
+            plain.setdefault((line["method"], line["seed"]), []).append(line)
+    rows, reached = [], dict[str, int]()
     for (method, times), group in sorted(grown.items()):
-        plain, line = grouped.get((data, method, None)), best(group)
-        if plain is not None:
-            users, kept = round(times * line["users"]), line["test"] / mean(_figures(plain)[1])
-            rows.append([f"`{method}`, {line['setting']}", f"{users:,}", _shown([line["test"]]), f"{kept:.0%}"])
+        line = best(group)
+        users, kept = round(times * line["users"]), line["test"] / best(plain[method, line["seed"]])["test"]
+        rows.append([f"`{method}`, {line['setting']}", f"{users:,}", _shown([line["test"]]), f"{kept:.0%}"])
+        if kept >= GOAL:
+            reached.setdefault(method, users)
+    if not rows:
+        return ""
+    said = " and ".join(f"`{method}` with {users:,} users" for method, users in reached.items()) or "no method"
     head = ["method", "users", "NDCG@10", "of that without noise"]
-    return f"At epsilon 4, if there were more users like these:\n\n{table(head, rows)}" if rows else ""
+    verdict = f"At epsilon 4, if there were more users like these (one seed), {GOAL:.0%} is reached by {said}:"
+    return f"{verdict}\n\n{table(head, rows)}"
 
 
 def _setting(grouped: dict[tuple[str, str, float | None], list[Line]], data: str, method: str, without: Line) -> str:
@@ -309,26 +335,29 @@ def _shown(values: list[float]) -> str:
 
 
 def figure(found: list[Line]) -> str:
-    """NDCG@10 over epsilon, one panel for each data set."""
+    """NDCG@10 over epsilon: a panel for each real data set, and one for all synthetic ones."""
     from matplotlib.figure import Figure
 
-    grouped, sets = groups(found), list(dict.fromkeys(line["data"] for line in found))
+    grouped = groups(found)
+    sets = list(dict.fromkeys("synthetic" if "synthetic" in line["data"] else line["data"] for line in found))
     drawn = Figure(figsize=(7, 3.2 * len(sets)), layout="constrained")
-    for data, axes in zip(sets, drawn.subplots(len(sets), 1, squeeze=False)[:, 0], strict=True):
-        for number, method in enumerate(dict.fromkeys(line["method"] for line in found if line["data"] == data)):
+    for name, axes in zip(sets, drawn.subplots(len(sets), 1, squeeze=False)[:, 0], strict=True):
+        curves = [key for key in grouped if key[0].startswith(name) and key[2] is None]
+        for number, (data, method, _) in enumerate(sorted(curves, key=lambda key: grouped[key][0]["users"])):
             points = sorted(
-                (e, mean(_figures(g)[1])) for (d, m, e), g in grouped.items() if (d, m) == (data, method) and e
+                (e, 100 * mean(_figures(g)[1])) for (d, m, e), g in grouped.items() if (d, m) == (data, method) and e
             )
-            colour = f"C{number}"
+            label = f"{method}, {grouped[data, method, None][0]['users']:,} users" if name == "synthetic" else method
+            colour = "0.4" if method == REFERENCE else f"C{number}"
             if points:
-                axes.plot(
-                    *zip(*((e, 100 * value) for e, value in points), strict=True), "o-", color=colour, label=method
-                )
-            if (data, method, None) in grouped:
-                axes.axhline(
-                    100 * mean(_figures(grouped[data, method, None])[1]), color=colour, linestyle=":", linewidth=1
-                )
-        axes.set(xscale="log", xlabel="epsilon (dotted: without noise)", ylabel=f"{data}: test NDCG@10, %")
+                axes.plot(*zip(*points, strict=True), "o-", color=colour, label=label)
+            plain = 100 * mean(_figures(grouped[data, method, None])[1])
+            style = "--" if method == REFERENCE else ":"
+            axes.axhline(plain, color=colour, linestyle=style, linewidth=1, label=None if points else label)
+        axes.set(xscale="log", xlabel="epsilon (dotted: without noise)", ylabel=f"{name}: test NDCG@10, %")
+        axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
         axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
     return save(drawn, "privacy", "Test NDCG@10 among all items over epsilon, at delta 1e-6")
@@ -348,7 +377,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", nargs="+", type=int, default=[11])
-    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[*TICKS])
     parser.add_argument("--budget", type=int, default=6)
     parser.add_argument("--only", default="")
     parser.add_argument("--users", type=int)

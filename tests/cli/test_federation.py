@@ -69,6 +69,7 @@ def test_refusals_leave_nothing_behind(refused, tmp_path, catalogue, ratings):
         ("--network minimum: write it as key=value", "up", "--data", ratings, "--network", "minimum", "--out", run),
         ("a round needs 3", "up", "--data", ratings, "--devices", 2, "--network", "minimum=3", "--out", run),
         ("a device hides among others", "up", "--data", ratings, "--devices", 1, "--out", run),
+        ("--devices 12", "up", "--data", ratings, "--stage", "none", "--aggregator", "median", "--out", run),
         ("leave out the other options", "up", "--resume", tmp_path, "--rounds", 3),
         ("No such option '--tls'", "up", "--data", ratings, "--tls", "--out", run),
         ("is not the folder of a federation", "up", "--resume", tmp_path),

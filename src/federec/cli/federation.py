@@ -100,6 +100,7 @@ def up(
 
     Server and devices are processes that talk over TLS on loopback. They are stopped when the run is over.
     """
+    from federec.aggregators.registry import parse_aggregator
     from federec.data.describe import remarks
     from federec.network.catalogue import Catalogue
     from federec.network.device_folder import share_out
@@ -131,6 +132,9 @@ def up(
             raise UserError("--devices 1: a device hides among others; make two or more, or let it show: --stage none")
         if settings.minimum is not None and devices < settings.minimum:
             raise UserError(f"--devices {devices}: a round needs {settings.minimum}; add devices, or lower minimum")
+        if devices < users and not parse_aggregator(aggregator or "mean")[0].linear:
+            why = f"aggregator '{aggregator}' needs single users' updates, and a device of several sends their sum"
+            raise UserError(f"--devices {devices}: {why}; make one for each user: --devices {users}")
         told = interactions.origin
         if interactions.parts is not None and split is None:
             told = told | {"split": "given"}

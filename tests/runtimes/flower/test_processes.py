@@ -150,6 +150,23 @@ def test_up_with_a_method_of_ones_own_stopped_by_ctrl_c_and_resumed_ends_as_a_lo
     assert_same(out, tmp_path / "local")
 
 
+@pytest.mark.slow
+def test_up_with_a_robust_aggregator_ends_as_a_local_run(tmp_path):
+    out, data = tmp_path / "run", write_ratings(tmp_path / "ratings.csv", users=4, items=20)
+    given = ["--data", data, "--method", "fedmf", "--rounds", 2, "--set", "dim=4", "--set", "item_lr_factor=1"]
+    given += ["--stage", "none", "--aggregator", "median", "--network", "counted=1", "--network", "grace=60"]
+    process = up(out, *given, "--devices", 4, "-q", "--out", out)
+    try:
+        _, errors = process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    config = RunFolder(out).config()
+    assert config.aggregator == "median"
+    run_locally(config, config.load(), RunFolder(tmp_path / "local"))
+    assert_same(out, tmp_path / "local")
+
+
 NAMES = ["good", "better", "damaged", "killed", "nan"]
 
 
