@@ -20,9 +20,9 @@ import numpy as np
 from page import DOCS, table
 
 PAGE, FILE = DOCS / "robustness.md", DOCS / "robustness.jsonl"
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4, 5, 6, 7)
 LONG, SHORT = 60, 20
-"""Rounds of the runs that are repeated with three seeds, and of all others."""
+"""Rounds of the runs that are repeated with all seeds, and of all others."""
 FACED = {"mean": (0.0, 0.05), "foolsgold": (0.05,), "item-clip:norm=10": (0.05,)}
 """Aggregators of those runs, and the fractions of attackers that each faces."""
 DEFENCES = (
@@ -110,13 +110,18 @@ def mean(jobs: list[Job], of: Callable[[Job], float]) -> float:
 
 
 def claim(found: dict[tuple[Any, ...], Job]) -> str:
-    """Attack and defence over three seeds."""
+    """Attack and defence over several seeds."""
 
     def some(fraction: float, aggregator: str) -> list[Job]:
         return [found["promote", fraction, aggregator, seed, LONG] for seed in SEEDS]
 
     clean = some(0.0, "mean")
     cold = mean(clean, lambda job: 100 * job["cold_exposure"]["er@10"])
+
+    def change(mine: list[Job]) -> str:
+        points = np.array([hr(job) - hr(without) for job, without in zip(mine, clean, strict=True)])
+        return f"{points.mean():+.2f} ± {points.std(ddof=1) / len(points) ** 0.5:.2f}" if points.any() else "+0.00"
+
     rows = []
     for aggregator in FACED:
         for fraction in FACED[aggregator]:
@@ -128,7 +133,7 @@ def claim(found: dict[tuple[Any, ...], Job]) -> str:
                     f"{mean(mine, er):.3f}",
                     f"{mean(mine, er) / cold:,.1f}",
                     f"{mean(mine, hr):.2f}",
-                    f"{mean(mine, hr) - mean(clean, hr):+.2f}",
+                    change(mine),
                     f"{mean(mine, lambda job: 100 * job['sampled_hr@10']):.1f}",
                     f"{mean(mine, lambda job: job['seconds']):.0f}",
                 ]
@@ -140,15 +145,13 @@ def claim(found: dict[tuple[Any, ...], Job]) -> str:
     ]
     head = ["aggregator", "attackers", "ER@10 %", "times clean", "HR@10 %", "change", "HR@10 % sampled", "CPU s"]
     targets = ", ".join(str(job["targets"][0]) for job in clean)
-    counts = ", ".join(str(job["attackers"]) for job in some(0.05, "mean"))
-    chance = mean(clean, hr) / 100
-    error = 100 * (chance * (1 - chance) / (943 * len(SEEDS))) ** 0.5
+    counts = " or ".join(str(count) for count in sorted({job["attackers"] for job in some(0.05, "mean")}))
     text = (
-        f"Means over seeds 0, 1, 2, {LONG} rounds; the targets are items {targets}, the attackers {counts} of 943 "
+        f"Means over {len(SEEDS)} seeds, {LONG} rounds; the targets are items {targets}, the attackers {counts} of 943 "
         f"devices. The clean value is {cold:.4f}%: the ER@10 of all {1682 // 2} items that the target can be "
         "drawn from, pooled, without attackers. A single cold item's own clean value is nearly always zero, so "
-        "that no ratio to it could be formed. *Change* is the HR@10 of honest users in points, against the mean "
-        f"without attackers; each mean of HR@10 has a standard error of about {error:.1f} points."
+        "that no ratio to it could be formed. *Change* is the HR@10 of honest users in points, against the same "
+        "seed without attackers, with its standard error over seeds."
     )
     return (
         f"**ER@10 under attack, in units of the clean value:** {', '.join(verdicts)}.\n\n{text}\n\n{table(head, rows)}"
