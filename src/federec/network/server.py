@@ -22,7 +22,7 @@ from federec.aggregators.base import Aggregator
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
 from federec.errors import UserError
-from federec.evaluation.metrics import Metrics, rank_metrics
+from federec.evaluation.metrics import NAMES, Metrics
 from federec.federation.device import Learned
 from federec.federation.round import select
 from federec.federation.server import settle
@@ -35,7 +35,7 @@ from federec.network.events import Events
 from federec.network.exchange import Exchange
 from federec.network.guard import Expected, Rejection, check
 from federec.network.messages import Kind, Order, Reply
-from federec.network.parameters import Payload
+from federec.network.parameters import Array, Payload
 from federec.network.settings import CATALOGUE, EVENTS, FederationSettings, check_method, unsampled
 from federec.network.summing import summed
 from federec.network.suspicion import Norms, Suspects
@@ -461,7 +461,8 @@ class Server:
         layers = {name: value for name, value in shared.items() if name not in tables}
         if not len(wanted) or type(self.method).fetch is not DeviceMethod.fetch:
             wanted = torch.arange(max(map(len, tables.values()), default=0))
-        return Payload(wanted, {name: table[wanted] for name, table in tables.items()}, layers)
+        rows = {name: table[wanted].numpy() for name, table in tables.items()}
+        return Payload(wanted.numpy(), rows, {name: value.numpy() for name, value in layers.items()})
 
     def stranger(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
         """What is wrong with the first reply of a node."""
@@ -481,7 +482,7 @@ class Server:
     def fault(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
         """What is wrong with a node's reply to an order."""
         metadata = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
-        tensors = reply.update.tensors()
+        tensors = as_tensors(reply.update.arrays())
         expected = self.expected(node, order, tensors)
         return check(node, metadata, tensors, expected, replies) or self.welcome(node, order, reply)
 
@@ -495,7 +496,7 @@ class Server:
         known = self.nodes.get(node)
         if known is not None and not reply.devices:  # a leg of a secure sum
             return None
-        self.nodes[node] = Node(reply.devices, reply.catalogue, wanted, reply.advert, order.next)
+        self.nodes[node] = Node(reply.devices, reply.catalogue, torch.from_numpy(wanted), reply.advert, order.next)
         return None
 
     def rows_expected(self, order: Order) -> Tensor | None:
@@ -503,7 +504,7 @@ class Server:
         rows, channel = self.link.channel.format.rows, self.link.channel
         if rows == "changed" or "top-rows" in channel:
             return None
-        return order.shared.ids if rows == "named" else torch.arange(len(self.catalogue))
+        return torch.from_numpy(order.shared.ids) if rows == "named" else torch.arange(len(self.catalogue))
 
     def expected(self, node: int, order: Order, tensors: Params) -> Expected:
         """What an update must look like."""
@@ -524,13 +525,19 @@ class Server:
         )
 
 
+def as_tensors(arrays: Mapping[str, Array]) -> Params:
+    """Copies, which have the alignment of torch's own tensors: alignment can change the last bit of a product."""
+    return {name: torch.tensor(value) for name, value in arrays.items()}
+
+
 def take_in(replies: Iterable[Reply], aggregator: Aggregator) -> Learned:
     """The aggregator takes in what nodes sent; returns what they told besides."""
     figures = Params()
     for reply in replies:
         sent = reply.update
-        layers = {name: value[None] for name, value in sent.layers.items()}
-        update = Update(aggregator.n_items, sent.ids, torch.tensor([len(sent.ids)]), sent.rows, layers)
+        layers = {name: value[None] for name, value in as_tensors(sent.layers).items()}
+        ids, rows = torch.tensor(sent.ids), as_tensors(sent.rows)
+        update = Update(aggregator.n_items, ids, torch.tensor([len(ids)]), rows, layers)
         aggregator.add(update, devices=reply.devices)
         for name, pair in reply.sums.items():
             if not name.startswith(("valid ", "test ")):
@@ -547,7 +554,7 @@ def plausible(reply: Reply, nodes: int) -> bool:
 
 def mean_metrics(replies: Iterable[Reply], kind: str) -> Metrics:
     """Means over all users that were ranked; nothing where none was."""
-    totals = dict.fromkeys(rank_metrics(torch.zeros(1)), (0.0, 0))
+    totals = dict.fromkeys(NAMES, (0.0, 0))
     for reply in replies:
         for name, (total, count) in totals.items():
             more, users = reply.sums.get(f"{kind} {name}", (0.0, 0))
