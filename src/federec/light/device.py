@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from federec.data.split import Split
-from federec.federation.channel import Channel
 from federec.light.draw import Integers, Samples, draw
 from federec.light.fit import Additive, Learner, fit_additive, fit_linear
 from federec.light.start import Floats
@@ -19,12 +19,12 @@ from federec.methods.forms import AdditiveScore, LinearScore
 _STAGES = {"dense", "secure-sum"}
 
 
-def lacks(method: DeviceMethod, channel: Channel, n_items: int) -> str | None:
-    """What of a method and its channel needs torch, in words; None where NumPy is enough."""
+def lacks(method: DeviceMethod, stages: Iterable[str], n_items: int) -> str | None:
+    """What of a method and of the stages with these names needs torch, in words; None where NumPy is enough."""
     form, named = method.fused_form(n_items), "+".join([method.name, *method.plugins])
     if not isinstance(form, LinearScore | AdditiveScore) or form.mixing or (isinstance(form, LinearScore) and form.own):
         return f"'{named}' as it is set"
-    others = [stage.name for stage in channel.stages if stage.name not in _STAGES]
+    others = [stage for stage in stages if stage not in _STAGES]
     return f"stage '{others[0]}'" if others else None
 
 

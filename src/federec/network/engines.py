@@ -90,7 +90,7 @@ def engine_of(task: Task) -> Engine:
     from federec.light.device import lacks
     from federec.network.light_engine import LightEngine
 
-    lacking = lacks(task.method, task.channel, task.n_items)
+    lacking = lacks(task.method, [stage.name for stage in task.channel.stages], task.n_items)
     if lacking is not None:
         raise UserError(f"{lacking} needs the package torch; install it with: pip install 'federec[train]'")
     return LightEngine(task)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,7 +36,7 @@ from federec.network.events import Events
 from federec.network.exchange import Exchange
 from federec.network.guard import Expected, Rejection, check
 from federec.network.messages import Kind, Order, Reply
-from federec.network.parameters import Array, Payload
+from federec.network.parameters import Array, Arrays, Payload
 from federec.network.settings import CATALOGUE, EVENTS, FederationSettings, check_method, unsampled
 from federec.network.summing import summed
 from federec.network.suspicion import Norms, Suspects
@@ -482,9 +483,9 @@ class Server:
     def fault(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
         """What is wrong with a node's reply to an order."""
         metadata = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
-        tensors = as_tensors(reply.update.arrays())
-        expected = self.expected(node, order, tensors)
-        return check(node, metadata, tensors, expected, replies) or self.welcome(node, order, reply)
+        arrays = reply.update.arrays()
+        expected = self.expected(node, order, arrays)
+        return check(node, metadata, arrays, expected, replies) or self.welcome(node, order, reply)
 
     def welcome(self, node: int, order: Order, reply: Reply) -> Rejection | None:
         """Remember what a node needs next."""
@@ -499,19 +500,19 @@ class Server:
         self.nodes[node] = Node(reply.devices, reply.catalogue, torch.from_numpy(wanted), reply.advert, order.next)
         return None
 
-    def rows_expected(self, order: Order) -> Tensor | None:
+    def rows_expected(self, order: Order) -> Array | None:
         """The rows that an update must have, where that does not depend on what its users did; None: any."""
         rows, channel = self.link.channel.format.rows, self.link.channel
         if rows == "changed" or "top-rows" in channel:
             return None
-        return torch.from_numpy(order.shared.ids) if rows == "named" else torch.arange(len(self.catalogue))
+        return order.shared.ids if rows == "named" else np.arange(len(self.catalogue))
 
-    def expected(self, node: int, order: Order, tensors: Params) -> Expected:
+    def expected(self, node: int, order: Order, arrays: Arrays) -> Expected:
         """What an update must look like."""
         items = len(self.catalogue)
         sends = {} if order.kind == "evaluate" else self.link.channel.sends(self.method.sends(), items)
         if self.method.closed_form:  # may have nothing to say of some things in some rounds
-            sends = {name: p for name, p in sends.items() if {f"rows:{name}", f"layers:{name}"} & tensors.keys()}
+            sends = {name: p for name, p in sends.items() if {f"rows:{name}", f"layers:{name}"} & arrays.keys()}
         return Expected(
             self.settings.run,
             order.round,
