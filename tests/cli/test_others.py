@@ -273,7 +273,7 @@ for package, words in {commands}.items():
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     lines = said.stderr.splitlines()
     assert [line.split(";")[0] for line in lines] == [f"error: this needs the package {name}" for name in commands]
-    assert lines[0].endswith("pip install 'federec[results]'") and lines[3].endswith("pip install 'federec[flower]'")
+    assert lines[0].endswith("pip install 'federec[results]'") and lines[3].endswith("pip install 'federec[device]'")
     assert not (tmp_path / "out").exists()
 
 

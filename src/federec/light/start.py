@@ -1,7 +1,8 @@
 """The values that devices start with, as torch draws them: a device without torch must begin where the others do.
 
-torch's CPU generator is the Mersenne Twister, which NumPy has, too. A uniform number is the lowest 24 bits of one of
-its outputs. Normal numbers come sixteen at a time: from uniform u_0 ... u_15 the j-th and the (j+8)-th are
+torch's CPU generator is the Mersenne Twister, which Python has, too, but seeds otherwise. A uniform number is the
+lowest 24 bits of one of its outputs. Normal numbers come sixteen at a time: from uniform u_0 ... u_15 the j-th and the
+(j+8)-th are
 
     sqrt(-2 ln(1 - u_j)) cos(2 pi u_(j+8))   and   sqrt(-2 ln(1 - u_j)) sin(2 pi u_(j+8)),   j < 8
 
@@ -12,6 +13,7 @@ two at a time, and one that is left over is the next.
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +30,11 @@ class Generator:
     """`torch.Generator().manual_seed(seed)`, as far as parameters need it."""
 
     def __init__(self, seed: int) -> None:
-        self._twister = np.random.RandomState(seed & 0xFFFF_FFFF)  # noqa: NPY002; torch takes no more of the seed
+        state = [seed & 0xFFFF_FFFF]  # torch takes no more of the seed
+        for place in range(1, 624):
+            state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + place) & 0xFFFF_FFFF)
+        self._twister = random.Random()
+        self._twister.setstate((3, (*state, 624), None))
         self._left: list[float] = []
 
     def values(self, param: Param, n_items: int) -> Floats:
@@ -50,7 +56,7 @@ class Generator:
                 self._bits(min(_SOME, count + again - first))
 
     def _bits(self, count: int) -> NDArray[np.uint32]:
-        return self._twister.randint(0, 1 << 32, count, np.uint32)
+        return np.frombuffer(self._twister.randbytes(4 * count), "<u4")
 
     def _uniform(self, count: int) -> Floats:
         return (self._bits(count) & 0xFF_FFFF).astype(np.float32) * np.float32(2.0**-24)

@@ -1,7 +1,8 @@
 """A node of a federation: asks the server for orders and answers them, in this process, from its device folder.
 
 It speaks Flower's Fleet API (`fleet.py`) with the key of the device folder. It runs only what is installed here:
-nothing that comes over the network is ever executed. It listens on no port, and writes only to its folder and to stderr.
+nothing that comes over the network is ever executed. It listens on no port, and writes only to its folder and to
+stderr.
 """
 
 from __future__ import annotations
