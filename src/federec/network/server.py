@@ -61,7 +61,7 @@ SPOILED = 12
 """How many rounds in a row may be lost because somebody spoils the sum, who has to be found first."""
 _ALL = torch.zeros(0, dtype=torch.int64)
 _NO_METRICS: dict[str, Metrics] = {"sampled": {}}
-_ENGINE = EngineChoice("torch", "the devices of a federation learn in torch")
+_ENGINE = EngineChoice("torch", "nodes learn in torch, and in NumPy where they have no torch")
 
 
 def serve(transport: Transport, path: Path, root: bytes = b"") -> None:
