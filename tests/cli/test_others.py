@@ -85,7 +85,7 @@ def test_methods(federec, refused):
     said = federec("methods").out
     assert all(name in said for name in METHODS)
     assert all(f"--with {name}" in said for name in PLUGINS)
-    for name, method in (METHODS | PLUGINS).items():
+    for name, method in {**METHODS, **PLUGINS}.items():
         said = federec("methods", name)
         assert said.code == 0
         assert all(field in said.out for field in method.model_fields)
