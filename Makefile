@@ -56,7 +56,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/pip pyproject.toml
-	$(BIN)/pip install --quiet -e .
+	$(BIN)/pip install --quiet -e '.[train]'
 	touch $@
 
 .venv/installed-dev: .venv/bin/pip pyproject.toml

@@ -22,7 +22,7 @@ from federec.methods.base import DeviceMethod, Method
 from federec.methods.presets import presets
 from federec.methods.registry import METHODS, method_class
 from federec.plugins.base import Plugin, plug
-from federec.plugins.registry import EITHER, PLUGINS
+from federec.plugins.registry import PLUGINS, either
 from federec.reporting.tables import method_row
 from federec.reproduction.claims import listed
 from federec.reproduction.outcomes import Measured, measured, outcome, sent
@@ -94,12 +94,13 @@ def traffic(name: str) -> str:
 
 def settings(name: str) -> str:
     """A list of settings, then the rounds of a run, presets and combinations, in a sentence each."""
-    thing = EITHER.find(name)
+    thing = either().find(name)
     fields = thing.model_json_schema()["properties"] if thing.model_fields else {}
+    about = thing.described()
     # A class's own settings come first, those that it has from its parents after them.
     declared = dict.fromkeys(field for each in thing.__mro__ for field in vars(each).get("__annotations__", {}))
     order = [field for field in declared if field in fields]
-    parts = ["\n".join(setting(field, fields[field]) for field in order) or "It has no settings."]
+    parts = ["\n".join(setting(field, fields[field], about.get(field, "")) for field in order) or "It has no settings."]
     if issubclass(thing, Method):
         parts += [rounds(thing()), preset_names(name)]
         parts += [fits((other, plug_fault(thing, plugin)) for other, plugin in PLUGINS.items())]
@@ -109,11 +110,12 @@ def settings(name: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def setting(name: str, schema: dict[str, Any]) -> str:
+def setting(name: str, schema: dict[str, Any], about: str) -> str:
     """One line of the list."""
     limits = bounds(schema)
-    about = " ".join(schema.get("description", "").split())
-    return f"- **`{name}`** = `{written(schema['default'])}`{f', {limits}' if limits else ''}. {about}"
+    return (
+        f"- **`{name}`** = `{written(schema['default'])}`{f', {limits}' if limits else ''}. {' '.join(about.split())}"
+    )
 
 
 def written(value: Any) -> str:
@@ -184,7 +186,7 @@ def preset_names(name: str) -> str:
 
 def results(name: str) -> str:
     """What the tuned runs say."""
-    EITHER.find(name)
+    either().find(name)
     return outcome(name, known(), {page.stem for page in RESULTS.glob("*.md")})
 
 

@@ -1,6 +1,7 @@
 """Imports point one way: cli -> checks -> reproduction -> auditing -> runtimes -> network -> tracking -> runs ->
 reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators -> cohort -> data,
-federation -> kernels, privacy, and evaluation -> data. Errors, files, settings and streams may be used by all."""
+federation -> kernels, privacy, and evaluation -> data. `light` lies beside federation. Errors, files, settings, streams
+and lazy may be used by all."""
 
 import ast
 from pathlib import Path
@@ -10,13 +11,14 @@ import pytest
 import federec
 
 ROOT = Path(federec.__file__).parent
-EVERYBODY = {"errors", "files", "settings", "streams", "__version__"}
+EVERYBODY = {"errors", "files", "lazy", "settings", "streams", "__version__"}
 BELOW = {"data": set(), "kernels": set(), "privacy": set(), "evaluation": {"data"}, "cohort": {"data"}}
 for package in ("mathematics", "stages", "aggregators"):
     BELOW[package] = {"cohort", *BELOW["cohort"]}
 BELOW["methods"] = {"mathematics", "stages", "aggregators", *BELOW["stages"]}
 BELOW["plugins"] = {"methods", *BELOW["methods"]}
 BELOW["attackers"] = {"methods", *BELOW["methods"]}
+BELOW["light"] = {"methods", *BELOW["methods"]}
 BELOW["federation"] = {"plugins", "attackers", "kernels", "privacy", *BELOW["plugins"]}
 for package in (
     "reporting",
@@ -30,6 +32,7 @@ for package in (
     "cli",
 ):  # what is above is open to them
     BELOW[package] = {*BELOW}
+WITHOUT_TORCH = {"data", "light"}
 NAMED_ONLY = {"reporting": {"runs"}}
 """Peers whose types may be named in annotations, under `if TYPE_CHECKING`."""
 FILES = sorted(ROOT.rglob("*.py"))
@@ -62,7 +65,7 @@ def wrong(path, package):
             and home not in allowed | (NAMED_ONLY.get(package, set()) if annotation else set())
         ):
             yield f"{path.name}:{line} imports {name}"
-        if package == "data" and top == "torch":
+        if package in WITHOUT_TORCH and top == "torch" and not annotation:
             yield f"{path.name}:{line} imports {name}"
 
 
@@ -81,9 +84,9 @@ def test_only_the_flower_runtime_knows_flower():
     assert knows == {ROOT / "runtimes" / "flower"}
 
 
-@pytest.mark.parametrize("name", ["errors", "files", "settings", "streams"])
+@pytest.mark.parametrize("name", ["errors", "files", "lazy", "settings", "streams"])
 def test_what_everybody_uses_knows_nobody(name):
-    used = {name for _, name, _ in imported(ROOT / f"{name}.py")}
+    used = {name for _, name, annotation in imported(ROOT / f"{name}.py") if not annotation}
     assert "torch" not in used
     assert {name for name in used if name.startswith("federec")} <= {"federec.errors"}
 

@@ -66,10 +66,11 @@ def test_every_marker_is_one_that_the_hook_knows(hook, page):
 
 @pytest.mark.parametrize("name", [*METHODS, *PLUGINS])
 def test_every_setting_is_listed_with_its_default(hook, name):
-    said = hook.settings(name)
-    for field, info in {**METHODS, **PLUGINS}[name].model_fields.items():
+    said, class_ = hook.settings(name), {**METHODS, **PLUGINS}[name]
+    about = class_.described()
+    for field, info in class_.model_fields.items():
         line = next(line for line in said.splitlines() if line.startswith(f"- **`{field}`** = "))
-        assert f"`{hook.written(info.default)}`" in line and " ".join(info.description.split()) in line
+        assert f"`{hook.written(info.default)}`" in line and " ".join(about[field].split()) in line
 
 
 def test_bounds_are_said_in_words(hook):

@@ -4,7 +4,7 @@ import polars
 import pytest
 
 import federec as fr
-from federec.errors import needs
+from federec.errors import EXTRAS, needs
 
 FRAME = polars.DataFrame({"user": [1, 1, 1, 2, 2, 2], "item": [1, 2, 3, 1, 2, 3], "rating": [1, 2, 3, 4, 5, 5]})
 
@@ -84,8 +84,11 @@ def test_a_mistake_is_one_line(random_split, call, words):
     assert refused.value._render_traceback_() == [f"UserError: {text}"]
 
 
-def test_a_missing_package_is_named_with_its_remedy():
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setitem(EXTRAS, "nowhere", "results")
     with pytest.raises(
         fr.UserError, match=r"needs the package nowhere; install it with: pip install 'federec\[results\]'"
     ):
-        needs("nowhere.inside", "results")
+        needs("nowhere.inside")
+    with pytest.raises(ModuleNotFoundError):  # what no extra installs is a mistake of ours
+        needs("never_heard_of")

@@ -157,7 +157,12 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'federec' has no attribute '{name}'")
-    return getattr(import_module(f"federec.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"federec.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        from federec.errors import lacking
+
+        raise lacking(error) from None
 
 
 def __dir__() -> list[str]:

@@ -51,13 +51,37 @@ def several(given: Any, name: str, remedy: str, one: type | tuple[type, ...] = (
     return list(given)
 
 
-def needs(module: str, extra: str) -> Any:
-    """The module of an optional package, imported; `extra` is what installs it."""
+EXTRAS = {
+    "cryptography": "device",
+    "dp_accounting": "privacy",
+    "flwr": "flower",
+    "matplotlib": "results",
+    "mlflow": "mlflow",
+    "numba": "train",
+    "optuna": "results",
+    "polars": "train",
+    "scipy": "train",
+    "sklearn": "results",
+    "tensorboard": "tensorboard",
+    "torch": "train",
+}
+"""Packages that only some commands need, as they are imported -> the extra that installs them."""
+
+
+def needs(module: str) -> Any:
+    """The module of an optional package, imported."""
     try:
         return import_module(module)
-    except ModuleNotFoundError:
-        package = module.partition(".")[0]
-        raise UserError(f"this needs the package {package}; install it with: pip install 'federec[{extra}]'") from None
+    except ModuleNotFoundError as error:
+        raise lacking(error) from None
+
+
+def lacking(error: ModuleNotFoundError) -> Exception:
+    """What to tell whoever lacks a package: the extra that installs it. The error itself where there is none."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return error
+    return UserError(f"this needs the package {package}; install it with: pip install 'federec[{EXTRAS[package]}]'")
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from dataclasses import replace
 
-import torch
+import numpy as np
 
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod
@@ -73,9 +73,9 @@ class Attacker:
         start = State.start(self.method, len(self.catalogue), 0, self.config.seed).shared
         tables = {name for name, param in self.method.shared().items() if param.rows}
         self.shared = Payload(
-            torch.arange(len(self.catalogue)),
-            {name: start[name] for name in tables},
-            {name: value for name, value in start.items() if name not in tables},
+            np.arange(len(self.catalogue)),
+            {name: start[name].numpy() for name in tables},
+            {name: value.numpy() for name, value in start.items() if name not in tables},
         )
 
     def close(self):

@@ -56,15 +56,15 @@ def scores(config: RunConfig, kept):
     known = Known(ITEMS, method.negatives, np.ones(ITEMS, np.int64), 45)
     for node, kind, _, order, content in kept:
         order, reply = Order.parse(order), Reply.parse(content)
-        found["rows asked for"][node][reply.wanted.numpy()] += 1
+        found["rows asked for"][node][reply.wanted] += 1
         found["adverts"][node] += laid_out(reply.advert)
         if kind in ("share", "unmask"):
             found["shares" if kind == "share" else "unmasked"][node] += laid_out(reply.sealed)
         if kind != "train":
             continue
-        found["rows sent down"][node][order.shared.ids.numpy()] += 1
+        found["rows sent down"][node][order.shared.ids] += 1
         if reply.update.rows:
-            seen = Seen(reply.update.ids.numpy(), reply.update.rows["items"].double().numpy())
+            seen = Seen(reply.update.ids, reply.update.rows["items"].astype(np.float64))
             for name, attack in AUDITED.items():
                 found[name][node] += attack(seen, known).score
         if reply.sealed:  # version, hash of the order, then words of 32 bits

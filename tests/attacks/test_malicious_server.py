@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from tests.attacks.hostile import Attacker, prepared, told
 
 from federec.network import secure_sum
@@ -60,7 +59,7 @@ def shared(change):
 
 
 def table(change):
-    return shared(lambda old: Payload(old.ids, {"items": change(old.rows["items"].clone())}))
+    return shared(lambda old: Payload(old.ids, {"items": change(old.rows["items"].copy())}))
 
 
 def one(value):
@@ -72,7 +71,7 @@ def one(value):
 
 
 def codes(change):
-    return shared(lambda old: Payload(change(old.ids.clone()), old.rows))
+    return shared(lambda old: Payload(change(old.ids.copy()), old.rows))
 
 
 def sized(*sizes):
@@ -130,19 +129,19 @@ ORDERS = {
     "a query that shrinks the catalogue": query(sized(ITEMS - 1)),
     "a query with a strange label": query(labelled("a\x1b[2Jb")),
     "an evaluation in a sum of updates": as_kind("evaluate"),
-    "NaN": one(torch.nan),
-    "infinity": one(-torch.inf),
-    "wide rows": table(lambda rows: rows.repeat(1, 2)),
+    "NaN": one(np.nan),
+    "infinity": one(-np.inf),
+    "wide rows": table(lambda rows: np.tile(rows, (1, 2))),
     "too few rows": table(lambda rows: rows[:-1]),
-    "doubles": table(lambda rows: rows.double()),
-    "integers": table(lambda rows: rows.int()),
+    "doubles": table(lambda rows: rows.astype(np.float64)),
+    "integers": table(lambda rows: rows.astype(np.int32)),
     "another name": shared(lambda old: Payload(old.ids, {"things": old.rows["items"]})),
-    "a table too many": shared(lambda old: Payload(old.ids, old.rows | {"more": old.rows["items"].clone()})),
-    "a layer too many": shared(lambda old: Payload(old.ids, old.rows, {"more": torch.ones(3)})),
+    "a table too many": shared(lambda old: Payload(old.ids, {**old.rows, "more": old.rows["items"].copy()})),
+    "a layer too many": shared(lambda old: Payload(old.ids, old.rows, {"more": np.ones(3, np.float32)})),
     "a table as a layer": shared(lambda old: Payload(old.ids, {}, {"items": old.rows["items"]})),
     "no parameters": shared(lambda old: Payload.nothing()),
-    "a row twice": codes(lambda ids: ids.index_fill(0, torch.tensor([4]), 3)),
-    "rows in another order": codes(lambda ids: ids.flip(0)),
+    "a row twice": codes(lambda ids: np.where(ids == 4, 3, ids)),
+    "rows in another order": codes(lambda ids: ids[::-1].copy()),
     "rows that are not there": codes(lambda ids: ids + 1),
     "rows below zero": codes(lambda ids: ids - 1),
     "a label that is no text": labelled("\x00"),

@@ -85,7 +85,7 @@ def test_methods(federec, refused):
     said = federec("methods").out
     assert all(name in said for name in METHODS)
     assert all(f"--with {name}" in said for name in PLUGINS)
-    for name, method in (METHODS | PLUGINS).items():
+    for name, method in {**METHODS, **PLUGINS}.items():
         said = federec("methods", name)
         assert said.code == 0
         assert all(field in said.out for field in method.model_fields)
@@ -273,7 +273,7 @@ for package, words in {commands}.items():
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     lines = said.stderr.splitlines()
     assert [line.split(";")[0] for line in lines] == [f"error: this needs the package {name}" for name in commands]
-    assert lines[0].endswith("pip install 'federec[results]'") and lines[3].endswith("pip install 'federec[flower]'")
+    assert lines[0].endswith("pip install 'federec[results]'") and lines[3].endswith("pip install 'federec[device]'")
     assert not (tmp_path / "out").exists()
 
 

@@ -9,8 +9,7 @@ from federec.methods.registry import METHODS
 def test_every_method_says_what_it_is_and_documents_its_settings(name):
     method = METHODS[name]
     assert method.name == name and method.paper and method.__doc__
-    for key, field in method.model_fields.items():
-        assert field.description, f"{name}.{key} has no docstring"
+    assert method.described().keys() == method.model_fields.keys()
     assert method().default_rounds >= 1
 
 

@@ -45,7 +45,8 @@ def test_a_share_of_a_data_set_trains_on_what_a_local_run_trains_on(tmp_path, ra
     whole = random_split(users=12, items=40)
     for data in (whole.data, whole.data.__class__(**(vars(whole.data) | {"times": None}))):
         codes = [3, 4, 5, 9]
-        part = DeviceFolder.share(tmp_path / f"timed-{data.times is not None}", KEY, data, codes).devices(seed=5)
+        store = DeviceFolder.share(tmp_path / f"timed-{data.times is not None}", KEY, data, codes)
+        part = Devices.of(store.split(seed=5), False)
         everyone = Devices.of(leave_one_out(data, 5), False)
         for local, code in enumerate(codes):
             own, same = (d.train[d.ptr[u] : d.ptr[u + 1]] for d, u in ((part, local), (everyone, code)))
@@ -139,7 +140,7 @@ def test_nothing_private_can_be_read_in_the_folder(small, tmp_path, random_split
     method = small(name)
     store = DeviceFolder.share(tmp_path / "device", KEY, data, range(4))
     state = store.begin("a-run", 1, State.start(method, 20, 4, seed=0))
-    play(method, state, store.devices(0), torch.arange(4), 0, 1)
+    play(method, state, Devices.of(store.split(0), False), torch.arange(4), 0, 1)
     tables = {key: value for key, value in state.shared.items() if method.shared()[key].rows}
     store.commit("a-run", 1, state, Payload(torch.arange(20), tables), RunConfig.of(method, data))
     hidden = [
@@ -186,7 +187,7 @@ def test_what_is_forgotten_is_gone(store):
 def test_a_round_does_not_bring_back_what_was_forgotten_meanwhile(store):
     store.add(0, "item-3")
     start = State.start(CONFIG.build(), 9, 2, seed=0)
-    store.devices(seed=0)
+    store.split(seed=0)
     other = DeviceFolder.open(store.path, KEY)
     other.forget(0, "item-3")
     state = store.begin("run", 1, start)
@@ -274,7 +275,7 @@ class Model(RuleBasedStateMachine):
     @rule(run=st.sampled_from("AB"), step=st.integers(-3, 3))
     def begin(self, run, step):
         number = max(1, (self.round if run == self.run else 0) + step)
-        self.store.devices(0)
+        self.store.split(0)
         before = [done for done in self.kept if done < number] if run == self.run else [0]
         if not before:
             with pytest.raises(UserError, match="cannot be played again"):

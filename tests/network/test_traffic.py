@@ -176,7 +176,7 @@ def test_a_server_receives_nothing_private(name, small, random_split, federation
         with pytest.raises(UserError, match=f"'{name}' needs secure aggregation"):
             federation(data, name, **how)
         for module in (settings, device):
-            monkeypatch.setattr(module, "check_secure", lambda method, link: None)
+            monkeypatch.setattr(module, "check_secure", lambda method, channel: None)
     federated = federation(data, name, **how)
     federated.serve()
     messages, secrets = recorded(federated.run / "received"), Secrets(items=60)

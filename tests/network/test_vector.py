@@ -33,7 +33,7 @@ def test_the_sum_of_vectors_stands_for_the_sum_of_replies():
     assert (found.run, found.round, found.devices) == ("films", 3, 5)
     for name, where in (("items", "rows"), ("net", "layers")):
         plain = sum(getattr(each.update, where)[name] for each in replies)
-        assert (getattr(found.update, where)[name] - plain).abs().max() <= len(replies) * STEP
+        assert np.abs(getattr(found.update, where)[name] - plain).max() <= len(replies) * STEP
     assert found.sums["loss"] == (pytest.approx(40.5 * 6, abs=0.01), 300)
     assert found.sums["valid sampled hr@10"] == (pytest.approx(3, abs=1e-4), 5)
     assert found.sums["interactions"] == (pytest.approx(60, abs=1e-3), 5)
@@ -44,7 +44,7 @@ def test_what_nobody_says_anything_of_is_not_there():
     silent = Reply("films", 3, "", 1, update=Payload(torch.zeros(0, dtype=torch.int64), {}, {"net": torch.ones(2, 3)}))
     found = unflat(flat(silent, SENDS, 9, MOST), ORDER, SENDS, 9, MOST)
     assert found.update.rows == {} and len(found.update.ids) == 0
-    assert torch.allclose(found.update.layers["net"], torch.ones(2, 3))
+    assert np.allclose(found.update.layers["net"], 1)
     assert found.sums == {}
 
 

@@ -71,7 +71,7 @@ def test_dense_sends_the_same_changes_in_whole_tables(update, random):
     whole = sent.rows["b"].view(5, 40, 3)
     assert torch.equal(whole[update.owner, update.ids], update.rows["b"])
     assert torch.count_nonzero(whole) == torch.count_nonzero(update.rows["b"])
-    assert len(Dense().asks(torch.tensor([3]))) == 0
+    assert Dense().fetches_all
     assert Format("all").update(sent).tolist() == [40 * 7 * 4 + 24] * 5
 
 

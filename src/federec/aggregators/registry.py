@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from federec.aggregators.base import Aggregator, AggregatorSettings
-from federec.aggregators.foolsgold import FoolsGold
-from federec.aggregators.geometric_median import GeometricMedian
-from federec.aggregators.item_clip import ItemClip
-from federec.aggregators.krum import Krum, MultiKrum
-from federec.aggregators.mean import Mean
-from federec.aggregators.median import Median
-from federec.aggregators.norm_bound import NormBound
-from federec.aggregators.participants import Participants
-from federec.aggregators.sum import Sum
-from federec.aggregators.touched_mean import TouchedMean
-from federec.aggregators.trimmed_mean import TrimmedMean
 from federec.errors import UserError, did_you_mean
+from federec.lazy import Registry
 from federec.settings import parsed
 
-AGGREGATORS: dict[str, type[Aggregator]] = {
-    kind.name: kind
-    for kind in (
-        *(Mean, Sum, TouchedMean, Median, TrimmedMean, Krum, MultiKrum, GeometricMedian, NormBound, ItemClip),
-        *(Participants, FoolsGold),
-    )
-}
+AGGREGATORS: Registry[type[Aggregator]] = Registry(
+    "federec.aggregators",
+    {
+        "mean": "Mean",
+        "sum": "Sum",
+        "touched-mean": "TouchedMean",
+        "median": "Median",
+        "trimmed-mean": "TrimmedMean",
+        "krum": "Krum",
+        "multi-krum": "krum:MultiKrum",
+        "geometric-median": "GeometricMedian",
+        "norm-bound": "NormBound",
+        "item-clip": "ItemClip",
+        "participants": "Participants",
+        "foolsgold": "FoolsGold",
+    },
+)
 
 
 def aggregator_class(name: str) -> type[Aggregator]:

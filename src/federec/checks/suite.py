@@ -32,7 +32,7 @@ from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod
 from federec.methods.pooled import PooledMethod
 from federec.plugins.base import Plugin
-from federec.plugins.registry import EITHER, build
+from federec.plugins.registry import build, either
 from federec.settings import Settings
 
 HOSTS = ("fedmf", "pfedrec")
@@ -69,7 +69,7 @@ class Verdict:
 
 def suite(thing: str | type[Settings]) -> list[Check]:
     """The checks of a method or a plug-in, given as a reference or as its class."""
-    class_ = EITHER.find(thing)
+    class_ = either().find(thing)
     if issubclass(class_, Method):
         missing = _missing(class_)
         if missing:
@@ -79,7 +79,7 @@ def suite(thing: str | type[Settings]) -> list[Check]:
         except UserError as error:
             return [Check("every setting has a default", partial(_incomplete, str(error)))]
     if not issubclass(class_, Plugin):
-        raise UserError(f"'{class_.__name__}' is no {EITHER.word}; derive the class from {EITHER.derive}")
+        raise UserError(f"'{class_.__name__}' is no {either().word}; derive the class from {either().derive}")
     checks, refusals = [], []
     for host in HOSTS:
         try:

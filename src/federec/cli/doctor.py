@@ -11,9 +11,13 @@ import typer
 
 from federec.cli.output import JSON, show
 
-_PACKAGES = ("torch", "numba", "numpy", "polars", "pydantic", "pyyaml", "rich", "safetensors", "scipy", "typer")
-EXTRAS = {
-    "cryptography": "flower",
+_PACKAGES = ("numpy", "pydantic", "pyyaml", "rich", "safetensors", "typer")
+_EXTRAS = {
+    "torch": "train",
+    "numba": "train",
+    "polars": "train",
+    "scipy": "train",
+    "cryptography": "device",
     "dp-accounting": "privacy",
     "flwr": "flower",
     "matplotlib": "results",
@@ -33,7 +37,7 @@ def doctor(as_json: bool = JSON) -> None:
     checks = [
         ("federec", f"{federec.__version__}, Python {platform.python_version()}, {platform.machine()}", ""),
         *(_package(name, "federec") for name in _PACKAGES),
-        *(_package(name, f"'federec[{extra}]'") for name, extra in EXTRAS.items()),
+        *(_package(name, f"'federec[{extra}]'") for name, extra in _EXTRAS.items()),
         *_hardware(),
         *_data(),
     ]

@@ -34,7 +34,7 @@ def figure(
     """
     from federec.errors import needs
 
-    needs("matplotlib", "results")
+    needs("matplotlib")
     from federec.reproduction.drawings.base import Request
     from federec.reproduction.drawings.make import DRAWINGS, drawing, index, make, redraw
 

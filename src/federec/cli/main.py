@@ -29,7 +29,7 @@ from federec.cli import (
     train,
     tune,
 )
-from federec.errors import UserError
+from federec.errors import UserError, lacking
 
 typer.core.HAS_RICH = False  # plain help is quicker, and typer's rich help shows escapes such as \[ to the reader
 
@@ -95,11 +95,10 @@ def run() -> None:
     except UserError as error:
         sys.exit(_refuse(str(error)))
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in doctor.EXTRAS:
+        told = lacking(error)
+        if told is error:
             raise
-        extra = doctor.EXTRAS[package]
-        sys.exit(_refuse(f"this needs the package {package}; install it with: pip install 'federec[{extra}]'"))
+        sys.exit(_refuse(str(told)))
     except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -24,11 +24,11 @@ def methods(
     """
     from federec.methods.presets import presets
     from federec.methods.registry import METHOD, METHODS
-    from federec.plugins.registry import EITHER, PLUGIN, PLUGINS
+    from federec.plugins.registry import PLUGIN, PLUGINS, either
     from federec.reporting.tables import method_row, methods_table, plugin_row, settings_row, settings_table
 
     if name is not None:
-        show(settings_row(name, EITHER.find(name), presets(name)), as_json, settings_table)
+        show(settings_row(name, either().find(name), presets(name)), as_json, settings_table)
         return
     rows = [*map(method_row, METHODS.values()), *map(plugin_row, PLUGINS.values())]
     rows += [

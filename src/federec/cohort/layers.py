@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+from federec.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 ITEMS = -1
 """In a shape: the number of items."""
 USERS = -2
 """In the shape of a shared parameter: the number of devices. The server keeps values for each of them."""
 
-Params = dict[str, Tensor]
+if TYPE_CHECKING:
+    Params = dict[str, Tensor]
+else:
+    Params = dict  # a device may have no torch
 """Name -> tensor. Private parameters and layers have a leading device dimension; item rows come gathered for the
 samples at hand, [C, B, dim]."""
 

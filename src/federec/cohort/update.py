@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from federec.cohort.layers import Params
+from federec.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

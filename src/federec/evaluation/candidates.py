@@ -4,14 +4,18 @@ several items are held out, the oldest of each part is ranked."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from federec import streams
 from federec.data.split import Split
 from federec.errors import UserError
+from federec.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SAMPLED = 99
 
@@ -28,7 +32,20 @@ class Candidates:
     test: Tensor
 
 
+class Drawn(NamedTuple):
+    """`Candidates` as arrays."""
+
+    users: NDArray[np.int64]
+    valid: NDArray[np.int32]
+    test: NDArray[np.int32]
+
+
 def sample(split: Split, seed: int, count: int = SAMPLED, most: int | None = None) -> Candidates:
+    """What `drawn` gives, as tensors."""
+    return Candidates(*map(torch.from_numpy, drawn(split, seed, count, most)))
+
+
+def drawn(split: Split, seed: int, count: int = SAMPLED, most: int | None = None) -> Drawn:
     """Draw each evaluated user's candidates, once per run, uniformly and without replacement; with `most`, for at most
     this many users, drawn at random.
 
@@ -46,7 +63,7 @@ def sample(split: Split, seed: int, count: int = SAMPLED, most: int | None = Non
     for start in range(0, len(users), _USERS):  # in blocks, so that only the result is large
         block = slice(start, start + _USERS)
         valid[block, 1:], test[block, 1:] = _draw(split, users[block], seed, count)
-    return Candidates(*map(torch.from_numpy, (users, valid, test)))
+    return Drawn(users, valid, test)
 
 
 def _draw(split: Split, users: np.ndarray, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:

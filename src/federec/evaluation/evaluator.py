@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from federec.data.split import HeldOut, Split, ragged
 from federec.evaluation.candidates import Candidates, sample
 from federec.evaluation.metrics import Metrics, lightest_quarter, list_metrics, rank_metrics
 from federec.evaluation.ranking import TOP, Pairs, full_ranks, sampled_ranks
+from federec.lazy import torch
 
-Score = Callable[[Tensor], Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Score: TypeAlias = "Callable[[Tensor], Tensor]"
 """Items [C, K] -> scores [C, K]; row c belongs to the c-th of the users at hand."""
 
 Report = dict[str, Metrics]

@@ -9,10 +9,16 @@ With one item, HR = recall and MRR = MAP. A metric is the mean over users that h
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from federec.errors import UserError, did_you_mean
+from federec.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CUTS = (5, 10, 20)
 
@@ -33,18 +39,21 @@ def metric_of(text: str) -> tuple[str, str]:
     return ranking, metric
 
 
-def rank_metrics(ranks: Tensor, owner: Tensor | None = None) -> Metrics:
+def rank_metrics(ranks: Tensor | NDArray[np.int64], owner: Tensor | None = None) -> Metrics:
     """Means over users, at every cut-off. `owner` [P] says whose each rank is, where users can have several; else each
-    user has one, and the fraction of users at each rank up to the last cut-off is enough."""
+    user has one, and the fraction of users at each rank up to the last cut-off is enough. Ranks are on the CPU."""
     if owner is not None:
+        assert not isinstance(ranks, np.ndarray)
         users, row = owner.unique(return_inverse=True)
         return {name: float(values.mean()) for name, values in user_metrics(ranks, row, len(users)).items()}
     last = max(CUTS)
-    fraction = torch.bincount(ranks.long().clamp(max=last), minlength=last + 1)[:last].double() / len(ranks)
-    position = torch.arange(last)
+    whole = np.asarray(ranks).astype(np.int64)
+    with np.errstate(invalid="ignore"):  # of nobody, metrics are not a number
+        fraction = np.bincount(np.minimum(whole, last), minlength=last + 1)[:last] / len(whole)
+    position = np.arange(last)
     hr, ndcg, mrr = (
-        values.cumsum(0).tolist()
-        for values in (fraction, fraction / torch.log2(position + 2), fraction / (position + 1))
+        values.cumsum().tolist()
+        for values in (fraction, fraction / np.log2((position + 2).astype(np.float32)), fraction / (position + 1))
     )
     out: Metrics = {}
     for k in CUTS:

@@ -4,9 +4,13 @@ not a number: a method that diverges must not look good."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-import torch
-from torch import Tensor
+from federec.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 TOP = 20
 """Length of the recommendation lists kept for coverage and Gini."""
@@ -28,7 +32,7 @@ class FullRanks:
     """[E, TOP] item codes, best first; -1 where a user has fewer unknown items."""
 
 
-Pairs = tuple[Tensor, Tensor]
+Pairs: TypeAlias = "tuple[Tensor, Tensor]"
 """Row and item code of each pair."""
 
 

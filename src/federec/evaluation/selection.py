@@ -6,15 +6,19 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from federec import streams
+from federec.data.split import Split
 from federec.evaluation.evaluator import Evaluator, Part, Report, Score, score_all, train_pairs
 from federec.evaluation.ranking import validation_ranks
+from federec.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LEAST, ENOUGH = 190, 1000
 """Users in a sample, where there are so many: the first number is what keeps FedNCF on Lastfm-2K within 15 %, and with
@@ -88,6 +92,13 @@ class Selection:
         return early or round_ % self.schedule.every == 0 or round_ == self.rounds
 
 
+def chosen(split: Split, users: NDArray[np.int64], seed: int, count: int) -> NDArray[np.int64]:
+    """At most `count` of these users, drawn at random once per run."""
+    key = streams.bits(streams.keys(seed, streams.ONCE, split.number(users)), streams.VALIDATION)
+    found: NDArray[np.int64] = users[np.sort(np.argsort(key, kind="stable")[:count])]
+    return found
+
+
 class Sample:
     """A fixed random sample of the evaluated users, whose validation items are ranked among all items."""
 
@@ -96,8 +107,7 @@ class Sample:
         self.split, self.width = evaluator.split, width
         evaluated, device = evaluator.users[evaluator.parts[0].rows.to(evaluator.users.device)], evaluator.users.device
         codes = evaluated.cpu().numpy()
-        key = streams.bits(streams.keys(seed, streams.ONCE, self.split.number(codes)), streams.VALIDATION)
-        users = codes[np.sort(np.argsort(key, kind="stable")[:count])]
+        users = chosen(self.split, codes, seed, count)
         self.users = torch.from_numpy(users).to(device)
         self.part = Part.of(self.split.valid, self.split, users, device)
         """Validation items of the sample's users."""

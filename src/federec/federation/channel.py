@@ -12,25 +12,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import takewhile
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from federec.aggregators.base import Aggregator, AggregatorSettings
 from federec.aggregators.mean import Mean
 from federec.aggregators.registry import parse_aggregator
 from federec.aggregators.sum import Sum
-from federec.attackers.base import Attack
 from federec.cohort.layers import USERS, Param, Params
 from federec.cohort.update import Update
 from federec.errors import UserError
+from federec.lazy import torch
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import Form
 from federec.stages.base import Format, Promise, Settling, Stage
 from federec.stages.central_noise import CentralNoise
 from federec.stages.distributed_noise import DistributedNoise
 from federec.stages.randomness import Randomness
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from federec.attackers.base import Attack
 
 
 @dataclass(frozen=True)
@@ -75,13 +77,10 @@ class Channel:
             fetched = torch.maximum(fetched, update.counts)
         return update, fetched
 
-    def asks(self, needed: Tensor) -> Tensor:
-        """Items, ascending, whose rows a device fetches if it needs those of `needed`; empty means all."""
-        for stage in self.stages:
-            needed = stage.asks(needed)
-            if not len(needed):
-                break
-        return needed
+    @property
+    def fetches_all(self) -> bool:
+        """Whether devices fetch the rows of all items."""
+        return any(stage.fetches_all for stage in self.stages)
 
     def server(self, total: Params, settling: Settling) -> Params:
         """The server's half, in the opposite order."""

@@ -18,7 +18,7 @@ from federec.cohort.rows import Rows
 from federec.cohort.update import Update
 from federec.federation.channel import Channel
 from federec.federation.state import State
-from federec.methods.base import DeviceMethod
+from federec.methods.base import LOSS, DeviceMethod
 from federec.stages.base import Format
 from federec.stages.randomness import Randomness, Simulated
 
@@ -26,9 +26,6 @@ MEMORY = 32 * 2**20
 """Bytes that one cohort's tables may take: small enough to stay near a CPU's cache."""
 GPU_MEMORY = 4 * 2**30
 """The same on a large GPU, which wants large cohorts."""
-
-LOSS = "loss"
-"""Name of the loss among the figures of a round."""
 
 _SAMPLE_BYTES = 64  # index, order, key, slot and label of a sample
 

@@ -15,11 +15,11 @@ from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.store import RowStore
 from federec.federation.channel import Link
-from federec.federation.device import LOSS, Learned
+from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
 from federec.kernels.cpu import Histories, Outcome, Players, Thread
-from federec.methods.base import DeviceMethod
+from federec.methods.base import LOSS, DeviceMethod
 from federec.stages.base import Format
 
 Floats = NDArray[np.float32]

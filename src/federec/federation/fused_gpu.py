@@ -10,7 +10,7 @@ from torch import Tensor
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.store import PAGE, RowStore
-from federec.federation.device import GPU_MEMORY, LOSS, Learned
+from federec.federation.device import GPU_MEMORY, Learned
 from federec.federation.fused import start_of
 from federec.federation.fused_base import RoundInputs, fetched
 from federec.federation.scoring import score_global
@@ -19,7 +19,7 @@ from federec.federation.state import State
 from federec.kernels import gpu_additive, gpu_linear
 from federec.kernels.gpu import Drawn, Histories, Outcome, draw, shuffle_keys
 from federec.kernels.gpu_pages import Store
-from federec.methods.base import DeviceMethod
+from federec.methods.base import LOSS, DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore
 from federec.stages.noise import quantiles
 

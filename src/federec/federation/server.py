@@ -13,9 +13,9 @@ from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
 from federec.federation.channel import Link
-from federec.federation.device import LOSS, Learned
+from federec.federation.device import Learned
 from federec.federation.state import State
-from federec.methods.base import DeviceMethod, Notes
+from federec.methods.base import LOSS, DeviceMethod, Notes
 from federec.stages.base import KEPT, Settling
 from federec.stages.randomness import Randomness, Simulated
 

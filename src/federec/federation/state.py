@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load, save
 from torch import Tensor
 
 from federec.cohort.layers import ITEMS, Params
@@ -84,6 +85,25 @@ class State:
                 memory[name] = value
         other.server = memory
         return other
+
+    def take(self, user: int) -> bytes:
+        """One user's private part, for the vault of a device."""
+        own = {f"private:{name}": value[user] for name, value in self.private.items()}
+        for name, store in self.stores.items():
+            own[f"ids:{name}"], own[f"rows:{name}"] = store.own(user)
+        return save({name: value.contiguous().numpy() for name, value in own.items()})
+
+    def put(self, user: int, taken: bytes) -> None:
+        """Put what was taken back."""
+        own = {name: torch.from_numpy(value) for name, value in load(taken).items()}
+        wanted = {f"private:{name}" for name in self.private}
+        wanted |= {f"{part}:{name}" for name in self.stores for part in ("ids", "rows")}
+        if own.keys() != wanted or any(v.shape[1:] != own[f"private:{n}"].shape for n, v in self.private.items()):
+            raise UserError("the run's method or its settings have changed under the same name; start a new run")
+        for name, value in self.private.items():
+            value[user] = own[f"private:{name}"]
+        for name, store in self.stores.items():
+            store.give(user, own[f"ids:{name}"], own[f"rows:{name}"])
 
     def part(self, users: Tensor) -> Params:
         """The private parameters of these devices, flat."""

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
-import torch
-
-from federec.cohort.cohort import Step
 from federec.cohort.layers import Params
+from federec.lazy import torch
 
-Gradient = Callable[[Step, Sequence[str]], Params]
-"""Each device's gradient with respect to the named parameters, at `step.values()`."""
+if TYPE_CHECKING:
+    from federec.cohort.cohort import Step
+
+    Gradient = Callable[[Step, Sequence[str]], Params]
+    """Each device's gradient with respect to the named parameters, at `step.values()`."""
 
 
 def sharpness_aware(gradient: Gradient, step: Step, groups: Sequence[tuple[Sequence[str], float]]) -> Params:

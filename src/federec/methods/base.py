@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
-from federec.cohort.cohort import Cohort, Step
-from federec.cohort.draw import Devices, History, Samples
 from federec.cohort.layers import Param, Params
-from federec.cohort.rows import Rows
 from federec.errors import UserError
+from federec.lazy import torch
 from federec.mathematics.spectrum import effective_rank, singular_values
 from federec.methods.forms import Form
 from federec.settings import Part
 from federec.stages.base import Stage
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from federec.cohort.cohort import Cohort, Step
+    from federec.cohort.draw import Devices, History, Samples
+    from federec.cohort.rows import Rows
+
 View = Literal["own", "global"]
 Notes = dict[str, float | list[float]]
 """Figures of a round by name."""
+LOSS = "loss"
+"""Name of the loss among them."""
 
 
 class Method(Part):
@@ -249,8 +253,8 @@ class DeviceMethod(Method):
 
     def loss(self, p: Params, step: Step) -> Tensor:
         """Each device's mean cross-entropy over its batch, [C]."""
-        cross_entropy = binary_cross_entropy_with_logits(self.score(p), step.labels, reduction="none")
-        return (cross_entropy * step.weight).sum(1)
+        of = torch.nn.functional.binary_cross_entropy_with_logits
+        return (of(self.score(p), step.labels, reduction="none") * step.weight).sum(1)
 
     def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
         """Move the named parameters down the gradient taken at their current values, each by its own rate."""

@@ -8,15 +8,18 @@ their mean. (The original encrypts the rows' gradients; here that is the channel
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveInt
-from torch import Tensor
 
-from federec.cohort.cohort import Step
 from federec.cohort.layers import Param, Params, dot, item_rows
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import Form, LinearScore
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from federec.cohort.cohort import Step
 
 
 class FedMF(DeviceMethod):

@@ -17,18 +17,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
-from torch import Tensor
-from torch.linalg import vector_norm
-from torch.nn.functional import softplus
 
-from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import Param, Params, item_rows, mlp, mlp_params
+from federec.lazy import torch
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, Form
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from federec.cohort.cohort import Cohort, Step
 
 
 class FedRAP(DeviceMethod):
@@ -169,8 +170,8 @@ def additive(
     score = (rows * weight.mT).sum(2) + bias
     error = (score.sigmoid() - labels) * shares
     size = common.square() if squared else common.abs()
-    terms = small * size.mean(2) - away / common.shape[2] * vector_norm(apart, dim=2).square_()
-    loss = ((softplus(score) - labels * score + terms) * shares).sum(1)
+    terms = small * size.mean(2) - away / common.shape[2] * torch.linalg.vector_norm(apart, dim=2).square_()
+    loss = ((torch.nn.functional.softplus(score) - labels * score + terms) * shares).sum(1)
     pulled = error[:, :, None] * weight.mT  # by the cross-entropy: the same on both tables
     pushed = apart.mul_(2 * away * share)
     sparse = common * (2 * small * share) if squared else common.sign().mul_(small * share)

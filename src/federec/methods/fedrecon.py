@@ -11,15 +11,18 @@ it keeps its vector only to rank with it until it rebuilds the next.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveInt
-from torch import Tensor
 
-from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import Param, Params, dot, item_rows
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import Form, LinearScore
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from federec.cohort.cohort import Cohort, Step
 
 
 class FedRecon(DeviceMethod):

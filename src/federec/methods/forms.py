@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from federec.mathematics.decay import PairTables
+    from federec.mathematics.decay import PairTables
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,18 @@ and sends the change of its rows; the server adds their mean. A device ranks wit
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import NonNegativeFloat, PositiveInt
-from torch import Tensor
 
-from federec.cohort.cohort import Step
 from federec.cohort.layers import Param, Params, hidden, item_rows, mlp, mlp_params
 from federec.methods.base import DeviceMethod, View
 from federec.methods.forms import Form, LinearScore
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from federec.cohort.cohort import Step
 
 
 class PFedRec(DeviceMethod):

@@ -4,40 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from federec.lazy import Registry
 from federec.methods.base import Method
-from federec.methods.ease import EASE
-from federec.methods.fcf import FCF
-from federec.methods.fedals import FedALS
-from federec.methods.fedease import FedEASE
-from federec.methods.fedmf import FedMF
-from federec.methods.fedncf import FedNCF
-from federec.methods.fednext import FedNext
-from federec.methods.fednext_projected import FedNextProjected
-from federec.methods.fedpergnn import FedPerGNN
-from federec.methods.fedrap import FedRAP
-from federec.methods.fedrecgel import FedRecGEL
-from federec.methods.fedrecon import FedRecon
-from federec.methods.fedsasrec import FedSASRec
-from federec.methods.ials import IALS
-from federec.methods.lightgcn import LightGCN
-from federec.methods.local_only import LocalOnly
-from federec.methods.metamf import MetaMF
-from federec.methods.mf import MF
-from federec.methods.ncf import NCF
-from federec.methods.negative_count import NegativeCount
-from federec.methods.pfedrec import PFedRec
-from federec.methods.popularity import Popularity
 from federec.methods.references import Kind
-from federec.methods.sasrec import SASRec
 
-METHODS: dict[str, type[Method]] = {
-    m.name: m
-    for m in (
-        *(PFedRec, FedMF, FedNCF, FedRAP, FedRecon, FedRecGEL, MetaMF, FedPerGNN),
-        *(FedEASE, FedNext, FedNextProjected, FedALS, FCF, FedSASRec),
-        *(Popularity, LocalOnly, NegativeCount, EASE, IALS, MF, NCF, LightGCN, SASRec),
-    )
-}
+METHODS: Registry[type[Method]] = Registry(
+    "federec.methods",
+    {
+        "pfedrec": "PFedRec",
+        "fedmf": "FedMF",
+        "fedncf": "FedNCF",
+        "fedrap": "FedRAP",
+        "fedrecon": "FedRecon",
+        "fedrecgel": "FedRecGEL",
+        "metamf": "MetaMF",
+        "fedpergnn": "FedPerGNN",
+        "fedease": "FedEASE",
+        "fednext": "FedNext",
+        "fednext-projected": "FedNextProjected",
+        "fedals": "FedALS",
+        "fcf": "FCF",
+        "fedsasrec": "FedSASRec",
+        "popularity": "Popularity",
+        "local-only": "LocalOnly",
+        "negative-count": "NegativeCount",
+        "ease": "EASE",
+        "ials": "IALS",
+        "mf": "MF",
+        "ncf": "NCF",
+        "lightgcn": "LightGCN",
+        "sasrec": "SASRec",
+    },
+)
 
 
 METHOD = Kind("method", Method, "federec.DeviceMethod", ("federec.methods",), METHODS)

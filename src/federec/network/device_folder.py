@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
+from safetensors.numpy import load, save
 
 from federec.data.interactions import Interactions
 from federec.data.split import Split, Ties, hold_out
@@ -32,15 +33,28 @@ from federec.network.keys import Key
 from federec.network.ledger import Ledger
 from federec.network.vault import Lock, Vault, lock_of
 
-if TYPE_CHECKING:  # torch takes a second to load, and only learning and recommending need it
-    from federec.cohort.draw import Devices
-    from federec.federation.state import State
+if TYPE_CHECKING:  # commands that only record something need not wait for these
     from federec.network.certificates import Identity
     from federec.network.parameters import Payload
     from federec.network.policy import Policy
     from federec.runs.config import RunConfig
 
 FILE = "device.db"
+
+
+class Private(Protocol):
+    """A state that holds private parameters: of torch (`federation.State`) or of NumPy (`light.LightState`)."""
+
+    def copy(self) -> Self: ...
+
+    def take(self, user: int) -> bytes:
+        """One user's part."""
+
+    def put(self, user: int, taken: bytes) -> None:
+        """Put what was taken back."""
+
+
+P = TypeVar("P", bound=Private)
 
 
 @dataclass(frozen=True)
@@ -197,12 +211,6 @@ class DeviceFolder:
         """What the users train on and what is held out, as in a local run with the same seed."""
         return hold_out(self.interactions(catalogue), seed, ties, np.array(self.slots, np.int64))
 
-    def devices(self, seed: int, close_held_out: bool = False, ties: Ties = "random") -> Devices:
-        """The hosted users as a cohort sees them, numbered 0..C-1."""
-        from federec.cohort.draw import Devices
-
-        return Devices.of(self.split(seed, ties=ties), close_held_out)
-
     def grow(self, catalogue: Catalogue) -> None:
         """Take a newer catalogue from the server, within a change."""
         if not catalogue.extends(self.catalogue):
@@ -264,7 +272,7 @@ class DeviceFolder:
         value = self._vault.get("head")
         return None if value is None else Head(**json.loads(value))
 
-    def begin(self, run: str, round_: int, start: State) -> State:
+    def begin(self, run: str, round_: int, start: P) -> P:
         """The state before a round: private parameters as they were, those of `start` where a user has none yet, and
         all else of `start`. A round that was played here already, but of which the server never heard, can be begun
         again."""
@@ -272,11 +280,9 @@ class DeviceFolder:
         self._read = self._read or self._forgets()
         return self.after(run, head.newest(round_) if head is not None and head.run == run else 0, start)
 
-    def after(self, run: str, round_: int, start: State) -> State:
+    def after(self, run: str, round_: int, start: P) -> P:
         """The state after a round that is kept, as `begin` gives it; after the one before, where the device missed it.
         After round 0 all users stand at the start."""
-        from federec.network.parameters import put
-
         state, head = start.copy(), self.head
         if round_ == 0:
             return state
@@ -285,14 +291,14 @@ class DeviceFolder:
         round_ = self._kept(round_)
         for user in range(len(self.users)):
             if (value := self._vault.get(f"state {user} {round_}")) is not None:
-                put(state, user, value)
+                state.put(user, value)
         return state
 
     def commit(
         self,
         run: str,
         round_: int,
-        state: State,
+        state: Private,
         seen: Payload,
         config: RunConfig,
         sizes: Sequence[int] = (),
@@ -301,10 +307,6 @@ class DeviceFolder:
         """Keep the outcome of the round begun last, within a change. What another run learned goes. A user who has
         erased something since the interactions were read starts anew. What was kept after round `keep` stays. `sizes`
         are those of the catalogue in this run, if it has grown."""
-        from safetensors.torch import save as save_tensors
-
-        from federec.network.parameters import take
-
         head, before = self.head, 0
         if head is not None and head.run == run:
             before, seen = head.newest(round_), self.seen().merged(seen)
@@ -315,8 +317,8 @@ class DeviceFolder:
                 self._vault.delete(name)
         for user, (forgets, then) in enumerate(zip(self._forgets(), self._read, strict=True)):
             if forgets == then:
-                self._vault.put(f"state {user} {round_}", take(state, user))
-        self._vault.put("seen", save_tensors(seen.tensors()))
+                self._vault.put(f"state {user} {round_}", state.take(user))
+        self._vault.put("seen", save(seen.arrays()))
         sizes = list(sizes) or [len(self.catalogue)]
         newest = Head(run, round_, before, keep, clock.time(), config.model_dump(mode="json"), sizes)
         self._vault.put("head", json.dumps(asdict(newest)).encode())
@@ -328,12 +330,10 @@ class DeviceFolder:
 
     def seen(self) -> Payload:
         """Shared parameters as they last reached the device."""
-        from safetensors.torch import load as load_tensors
-
         from federec.network.parameters import Payload
 
         value = self._vault.get("seen")
-        return Payload.nothing() if value is None else Payload.parse(load_tensors(value))
+        return Payload.nothing() if value is None else Payload.parse(load(value))
 
     def _forgets(self) -> list[int]:
         return [self.history(user).forgets for user in range(len(self.users))]

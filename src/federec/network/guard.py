@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 REASONS = ("malformed", "replay", "duplicate", "catalogue", "dtype", "shape", "non-finite", "norm")
 
@@ -36,7 +36,7 @@ class Expected:
     """Item table -> shape of a row."""
     layers: Mapping[str, tuple[int, ...]]
     """Layer -> its shape."""
-    ids: Tensor | None = None
+    ids: NDArray[np.int64] | None = None
     """The rows that the node was sent, which are those that it sends back; None means any."""
     devices: int = 1
     """Users that the sender hosts, at most."""
@@ -45,15 +45,15 @@ class Expected:
 
 
 def check(
-    sender: object, metadata: object, tensors: object, expected: Expected, answered: Collection[object]
+    sender: object, metadata: object, arrays: object, expected: Expected, answered: Collection[object]
 ) -> Rejection | None:
     """Why the update of a sender is refused, None where it is as expected. `answered` are the senders whose update of
     this round was taken in. The metadata are run, round, catalogue, number of users, and sums of metrics over them with
-    how many were summed; tensors are `ids`, `rows:NAME` and `layers:NAME`. Never raises, whatever it is given."""
+    how many were summed; arrays are `ids`, `rows:NAME` and `layers:NAME`. Never raises, whatever it is given."""
     try:
-        if not isinstance(metadata, Mapping) or not isinstance(tensors, Mapping):
-            return Rejection("malformed", "it holds no metadata or no tensors")
-        return next(_faults(sender, metadata, tensors, expected, answered), None)
+        if not isinstance(metadata, Mapping) or not isinstance(arrays, Mapping):
+            return Rejection("malformed", "it holds no metadata or no arrays")
+        return next(_faults(sender, metadata, arrays, expected, answered), None)
     except Exception as error:
         return Rejection("malformed", f"{type(error).__name__}: {error}"[:200])
 
@@ -61,7 +61,7 @@ def check(
 def _faults(
     sender: object,
     metadata: Mapping[Any, Any],
-    tensors: Mapping[Any, Any],
+    arrays: Mapping[Any, Any],
     expected: Expected,
     answered: Collection[object],
 ) -> Iterator[Rejection]:
@@ -79,7 +79,7 @@ def _faults(
     if not 1 <= devices <= expected.devices:
         yield Rejection("malformed", f"it speaks for {devices} users, not for 1 to {expected.devices}")
     yield from _sum_faults(metadata.get("sums", {}), devices)
-    yield from _tensor_faults(tensors, devices, expected)
+    yield from _array_faults(arrays, devices, expected)
 
 
 def _sum_faults(sums: Mapping[str, tuple[float, int]], devices: int) -> Iterator[Rejection]:
@@ -90,36 +90,36 @@ def _sum_faults(sums: Mapping[str, tuple[float, int]], devices: int) -> Iterator
             yield Rejection("malformed", f"its '{name}' sums up to {total} over {count} of {devices} users"[:200])
 
 
-def _tensor_faults(tensors: Mapping[Any, Any], devices: int, expected: Expected) -> Iterator[Rejection]:
+def _array_faults(arrays: Mapping[Any, Any], devices: int, expected: Expected) -> Iterator[Rejection]:
     shapes = {f"layers:{name}": tuple(shape) for name, shape in expected.layers.items()}
     if expected.rows:
-        ids = tensors.get("ids")
-        count = len(ids) if isinstance(ids, Tensor) and ids.dim() == 1 else 0
+        ids = arrays.get("ids")
+        count = len(ids) if isinstance(ids, np.ndarray) and ids.ndim == 1 else 0
         shapes |= {"ids": (count,)} | {f"rows:{name}": (count, *shape) for name, shape in expected.rows.items()}
-    if missing := sorted(shapes.keys() - tensors.keys()):
+    if missing := sorted(shapes.keys() - arrays.keys()):
         yield Rejection("malformed", f"'{missing[0]}' is missing")
-    if more := sorted(map(str, tensors.keys() - shapes.keys() - {"ids"})):
+    if more := sorted(map(str, arrays.keys() - shapes.keys() - {"ids"})):
         yield Rejection("malformed", f"'{more[0]}' was not asked for"[:200])
-    if not expected.rows and len(tensors.get("ids", ())):
+    if not expected.rows and len(arrays.get("ids", ())):
         yield Rejection("malformed", "it names rows, which were not asked for")
-    values = {name: tensors[name] for name in shapes}
-    if not all(isinstance(value, Tensor) for value in values.values()):
-        yield Rejection("malformed", "what should be tensors is not")
+    values = {name: arrays[name] for name in shapes}
+    if not all(isinstance(value, np.ndarray) for value in values.values()):
+        yield Rejection("malformed", "what should be arrays is not")
     for name, value in values.items():
-        wanted = torch.int64 if name == "ids" else torch.float32
+        wanted = np.dtype(np.int64 if name == "ids" else np.float32)
         if value.dtype != wanted:
             yield Rejection("dtype", f"'{name}' is {value.dtype}, not {wanted}")
-        if tuple(value.shape) != shapes[name]:
-            yield Rejection("shape", f"'{name}' is {tuple(value.shape)}, not {shapes[name]}")
+        if value.shape != shapes[name]:
+            yield Rejection("shape", f"'{name}' is {value.shape}, not {shapes[name]}")
     if expected.rows:
         ids = values.pop("ids")
-        if expected.ids is not None and not torch.equal(ids, expected.ids):
+        if expected.ids is not None and not np.array_equal(ids, expected.ids):
             yield Rejection("shape", "its rows are not those that it was sent")
-        if len(ids) and (ids[0] < 0 or ids[-1] >= expected.items or bool((ids.diff() <= 0).any())):
+        if len(ids) and (ids[0] < 0 or ids[-1] >= expected.items or bool((np.diff(ids) <= 0).any())):
             yield Rejection("shape", f"its rows are not items in ascending order, below {expected.items}")
     for name, value in values.items():
-        if not bool(value.isfinite().all()):
+        if not bool(np.isfinite(value).all()):
             yield Rejection("non-finite", f"'{name}' has values that are not numbers")
-    norm = math.sqrt(sum(float(value.double().square().sum()) for value in values.values()))
+    norm = math.sqrt(sum(float(np.square(value, dtype=np.float64).sum()) for value in values.values()))
     if expected.max_norm is not None and norm > expected.max_norm * devices:
         yield Rejection("norm", f"its norm is {norm:.4g}, over {expected.max_norm:g} for each of {devices} users")

@@ -1,4 +1,4 @@
-"""Messages between server and nodes, as bytes: a header, metadata as JSON, tensors as safetensors.
+"""Messages between server and nodes, as bytes: a header, metadata as JSON, arrays as safetensors.
 
     magic       8 bytes   b"federec\\0"
     protocol    u16       version of all that follows the header
@@ -20,13 +20,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-import torch
-from safetensors.torch import load, save
-from torch import Tensor
+import numpy as np
+from safetensors.numpy import load, save
 
-from federec.cohort.layers import Params
 from federec.network.catalogue import is_text
-from federec.network.parameters import Payload
+from federec.network.parameters import Array, Arrays, Payload
 
 PROTOCOL = 3
 """The version that this package speaks."""
@@ -91,16 +89,16 @@ class Order:
         asked = [self.kind, self.run, self.round, self.config, self.sizes, self.keep, self.full]
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
         for name, value in sorted(self.shared.packed().items()):
-            digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
-            digest.update(value.contiguous().numpy().tobytes())
+            digest.update(f"{name} {value.shape} torch.{value.dtype}".encode())  # all devices must write the same
+            digest.update(value.tobytes())
         return digest.hexdigest()
 
     @staticmethod
     def parse(content: bytes) -> Order:
         """A ValueError for everything that is not an order; an OtherVersion for an order of another version."""
-        metadata, tensors = _unpack(content)
-        sealed = _taken(tensors, _SEALED)
-        order = Order(**_typed(metadata, _ORDER), shared=_payload(tensors), sealed=sealed)
+        metadata, arrays = _unpack(content)
+        sealed = _taken(arrays, _SEALED)
+        order = Order(**_typed(metadata, _ORDER), shared=_payload(arrays), sealed=sealed)
         if order.kind not in get_args(Kind) or order.round < 0 or order.keep < 0:
             raise ValueError("not an order (kind or round)")
         if not order.sizes or not all(type(size) is int and 0 <= size < 2**31 for size in order.sizes):
@@ -126,25 +124,28 @@ class Reply:
     """Why the reply holds nothing else; empty means that all went well."""
     update: Payload = field(default_factory=Payload.nothing)
     """The sum of the users' messages."""
-    wanted: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
+    wanted: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """Codes of the rows that the node will need in the next round, ascending; empty means all."""
     advert: bytes = b""
     """Keys for its next secure sum."""
     sealed: bytes = b""
     """What belongs to a secure sum, see `secure_sum`."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wanted", np.asarray(self.wanted))  # a tensor is taken as an array
+
     def pack(self) -> bytes:
-        more = {_WANTED: self.wanted.int(), _ADVERT: _bytes(self.advert), _SEALED: _bytes(self.sealed)}
+        more = {_WANTED: self.wanted.astype(np.int32), _ADVERT: _bytes(self.advert), _SEALED: _bytes(self.sealed)}
         return _pack(self, self.update.packed() | more)
 
     @staticmethod
     def parse(content: bytes) -> Reply:
         """A ValueError for everything that is not a reply; an OtherVersion for a reply of another version. The values
         of its update may still be anything."""
-        metadata, tensors = _unpack(content, _MOST_METADATA)
-        advert, sealed = _taken(tensors, _ADVERT), _taken(tensors, _SEALED)
-        wanted = tensors.pop(_WANTED, None)
-        if wanted is None or wanted.dtype != torch.int32 or wanted.dim() != 1 or bool((wanted.diff() <= 0).any()):
+        metadata, arrays = _unpack(content, _MOST_METADATA)
+        advert, sealed = _taken(arrays, _ADVERT), _taken(arrays, _SEALED)
+        wanted = arrays.pop(_WANTED, None)
+        if wanted is None or wanted.dtype != np.int32 or wanted.ndim != 1 or bool((np.diff(wanted) <= 0).any()):
             raise ValueError("not a reply (no list of wanted rows)")
         values = _typed(metadata, _REPLY)
         if not 0 <= values["devices"] < 2**31 or (values["catalogue"] and not _VERSION.fullmatch(values["catalogue"])):
@@ -152,7 +153,8 @@ class Reply:
         if len(values["sums"]) > _MOST_SUMS or any(len(name) > _MOST_NAME for name in values["sums"]):
             raise ValueError("not a reply (sums)")
         values |= {"sums": {name: _pair(pair) for name, pair in values["sums"].items()}}
-        return Reply(**values, update=_payload(tensors), wanted=wanted.long(), advert=advert, sealed=sealed)
+        update = _payload(arrays)
+        return Reply(**values, update=update, wanted=wanted.astype(np.int64), advert=advert, sealed=sealed)
 
 
 _ORDER = {"kind": str, "run": str, "round": int, "config": dict}
@@ -177,18 +179,20 @@ def parts(content: bytes) -> tuple[bytes, bytes]:
     return content[HEADER.size : begin], content[begin:]
 
 
-def _pack(message: Order | Reply, tensors: Params) -> bytes:
-    metadata = {name: value for name, value in vars(message).items() if not isinstance(value, Tensor | Payload | bytes)}
+def _pack(message: Order | Reply, arrays: Arrays) -> bytes:
+    metadata = {
+        name: value for name, value in vars(message).items() if not isinstance(value, np.ndarray | Payload | bytes)
+    }
     text = json.dumps(metadata).encode()
-    return b"".join((HEADER.pack(MAGIC, PROTOCOL, len(text)), text, save(tensors)))
+    return b"".join((HEADER.pack(MAGIC, PROTOCOL, len(text)), text, save(arrays)))
 
 
-def _unpack(content: bytes, most: int = MOST_BYTES) -> tuple[object, Params]:
-    text, tensors = parts(content)
+def _unpack(content: bytes, most: int = MOST_BYTES) -> tuple[object, Arrays]:
+    text, arrays = parts(content)
     if len(text) > most:
         raise ValueError(f"a message with {len(text):,} bytes of metadata, which is too long")
     try:
-        return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant), load(tensors)
+        return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant), load(arrays)
     except Exception as error:  # deep JSON, unknown types: libraries raise many kinds
         raise ValueError(f"a message that cannot be read ({type(error).__name__})") from None
 
@@ -209,16 +213,16 @@ def _constant(text: str) -> float:
     raise ValueError(f"{text} is not a number")
 
 
-def _bytes(content: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.zeros(0, dtype=torch.uint8)
+def _bytes(content: bytes) -> Array:
+    return np.frombuffer(content, np.uint8)
 
 
-def _taken(tensors: Params, name: str) -> bytes:
-    """Bytes that travel as a tensor, taken out."""
-    value = tensors.pop(name, None)
-    if value is None or value.dtype != torch.uint8 or value.dim() != 1:
+def _taken(arrays: Arrays, name: str) -> bytes:
+    """Bytes that travel as an array, taken out."""
+    value = arrays.pop(name, None)
+    if value is None or value.dtype != np.uint8 or value.ndim != 1:
         raise ValueError(f"a message without '{name}'")
-    return value.numpy().tobytes()
+    return value.tobytes()
 
 
 def _typed(metadata: object, types: dict[str, type]) -> dict[str, Any]:
@@ -237,10 +241,10 @@ def _pair(pair: object) -> tuple[float, int]:
     return pair[0], pair[1]
 
 
-def _payload(tensors: Params) -> Payload:
-    if "ids" not in tensors:
+def _payload(arrays: Arrays) -> Payload:
+    if "ids" not in arrays:
         raise ValueError("a message without row codes")
     try:
-        return Payload.unpacked(tensors)
+        return Payload.unpacked(arrays)
     except Exception as error:  # shapes that do not fit
         raise ValueError(f"a message whose values cannot be read ({type(error).__name__})") from None

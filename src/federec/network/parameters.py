@@ -1,131 +1,124 @@
-"""What a device has learned, as bytes: one user's private parameters, and the shared ones that reached the device."""
+"""Parameters on their way: the shared ones that reach a device, and the changes that leave it. They are arrays, so that
+a device needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
-import torch
-from safetensors.numpy import load, save
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from federec.cohort.layers import Params
-from federec.cohort.rows import look_up
-from federec.errors import UserError
-from federec.federation.state import State
-from federec.methods.base import DeviceMethod
-from federec.stages.quantise import decode, encode
+Array = NDArray[Any]
+Arrays = dict[str, Array]
 
 FULL = 32
 """Bits of a value that is not quantised."""
 _EXPONENTS = "exponents:"
 
 
-def start(method: DeviceMethod, sizes: Sequence[int], devices: int, seed: int) -> State:
-    """What devices begin with, where the catalogue grew in these steps."""
-    state = State.start(method, sizes[0], devices, seed)
-    for n_items in sizes[1:]:
-        state = state.grown(method, n_items, seed)
-    return state
-
-
-def take(state: State, user: int) -> bytes:
-    """One user's private part of a state."""
-    own = {f"private:{name}": value[user] for name, value in state.private.items()}
-    for name, store in state.stores.items():
-        own[f"ids:{name}"], own[f"rows:{name}"] = store.own(user)
-    return save({name: value.contiguous().numpy() for name, value in own.items()})
-
-
-def put(state: State, user: int, taken: bytes) -> None:
-    """Put what was taken back into a state."""
-    own = {name: torch.from_numpy(value) for name, value in load(taken).items()}
-    wanted = {f"private:{name}" for name in state.private}
-    wanted |= {f"{part}:{name}" for name in state.stores for part in ("ids", "rows")}
-    if own.keys() != wanted or any(v.shape[1:] != own[f"private:{n}"].shape for n, v in state.private.items()):
-        raise UserError("the run's method or its settings have changed under the same name; start a new run")
-    for name, value in state.private.items():
-        value[user] = own[f"private:{name}"]
-    for name, store in state.stores.items():
-        store.give(user, own[f"ids:{name}"], own[f"rows:{name}"])
-
-
 @dataclass(frozen=True)
 class Payload:
-    """Parameters that travel: the rows of some items, and whole layers."""
+    """Parameters that travel: the rows of some items, and whole layers. Tensors are taken as arrays."""
 
-    ids: Tensor
+    ids: Array
     """Item codes, ascending."""
-    rows: Params
+    rows: Mapping[str, Array]
     """Item table -> [len(ids), width]."""
-    layers: Params = field(default_factory=dict)
+    layers: Mapping[str, Array] = field(default_factory=dict)
     bits: int = FULL
     """Bits of a value on the wire; with 8 or 16 the values are quantised."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", np.asarray(self.ids))
+        for part in ("rows", "layers"):
+            arrays = {name: np.asarray(value) for name, value in getattr(self, part).items()}
+            object.__setattr__(self, part, arrays)
+
     @staticmethod
     def nothing() -> Payload:
-        return Payload(torch.zeros(0, dtype=torch.int64), {})
+        return Payload(np.zeros(0, np.int64), {})
 
     def merged(self, newer: Payload) -> Payload:
         """With newer rows in place of older ones, and the newer layers."""
         if not len(self.ids) or not newer.rows:
             return newer if not len(self.ids) else Payload(self.ids, self.rows, newer.layers)
-        ids = torch.cat([self.ids, newer.ids]).unique()
+        ids = np.union1d(self.ids, newer.ids)
         rows = {}
         for name, new in newer.rows.items():
-            rows[name] = new.new_zeros(len(ids), new.shape[1])
-            rows[name][look_up(ids, self.ids)] = self.rows[name]
-            rows[name][look_up(ids, newer.ids)] = new
+            rows[name] = np.zeros((len(ids), new.shape[1]), new.dtype)
+            rows[name][np.searchsorted(ids, self.ids)] = self.rows[name]
+            rows[name][np.searchsorted(ids, newer.ids)] = new
         return Payload(ids, rows, newer.layers)
 
-    def shared(self, n_items: int) -> Params:
+    def shared(self, n_items: int) -> Arrays:
         """Whole tables, and layers; rows that are not here are zero."""
         tables = {}
         for name, rows in self.rows.items():
-            tables[name] = rows.new_zeros(n_items, rows.shape[1])
+            tables[name] = np.zeros((n_items, rows.shape[1]), rows.dtype)
             tables[name][self.ids] = rows
-        return tables | self.layers
+        return {**tables, **self.layers}
 
-    def tensors(self) -> Params:
+    def arrays(self) -> Arrays:
         """Flat, for a file."""
-        rows = {f"rows:{name}": value.contiguous() for name, value in self.rows.items()}
-        return {"ids": self.ids} | rows | {f"layers:{name}": value.contiguous() for name, value in self.layers.items()}
+        rows = {f"rows:{name}": np.ascontiguousarray(value) for name, value in self.rows.items()}
+        layers = {f"layers:{name}": np.ascontiguousarray(value) for name, value in self.layers.items()}
+        return {"ids": self.ids, **rows, **layers}
 
-    def packed(self) -> Params:
+    def packed(self) -> Arrays:
         """Flat, for a message: quantised values as codes, with an exponent for each row and layer."""
-        flat = self.tensors() | {"ids": self.ids.int()}
+        flat = self.arrays() | {"ids": self.ids.astype(np.int32)}
         for name in [name for name in flat if self.bits != FULL and name != "ids"]:
             layer = name.startswith("layers:")
-            codes, exponents = encode(flat[name][None] if layer else flat[name], 8 if self.bits == 8 else 16)
+            codes, exponents = _encoded(flat[name][None] if layer else flat[name], 8 if self.bits == 8 else 16)
             flat |= {name: codes[0] if layer else codes, _EXPONENTS + name: exponents}
         return flat
 
     @staticmethod
-    def unpacked(tensors: Params) -> Payload:
+    def unpacked(arrays: Arrays) -> Payload:
         """From what was `packed`. Its values may still be anything; a ValueError or RuntimeError where it cannot be
         read."""
-        for name in tensors:
+        for name in arrays:
             if not name.startswith(("rows:", "layers:", _EXPONENTS)) and name != "ids":
-                raise ValueError("tensors of another kind")
-        flat = {name: value for name, value in tensors.items() if not name.startswith(_EXPONENTS)}
-        for name, exponents in tensors.items():
+                raise ValueError("arrays of another kind")
+        flat = {name: value for name, value in arrays.items() if not name.startswith(_EXPONENTS)}
+        for name, exponents in arrays.items():
             of = name.removeprefix(_EXPONENTS)
             if of == name:
                 continue
-            if of not in flat or exponents.dtype != torch.int8 or flat[of].dtype not in (torch.int8, torch.int16):
+            if of not in flat or exponents.dtype != np.int8 or flat[of].dtype not in (np.int8, np.int16):
                 raise ValueError("exponents without codes")
             layer = of.startswith("layers:")
-            values = decode(flat[of][None] if layer else flat[of], exponents)
+            values = _decoded(flat[of][None] if layer else flat[of], exponents)
             flat[of] = values[0] if layer else values
-        if flat["ids"].dtype != torch.int32 or flat["ids"].dim() != 1:
+        if flat["ids"].dtype != np.int32 or flat["ids"].ndim != 1:
             raise ValueError("item codes that are not 32-bit integers")
-        return Payload.parse(flat | {"ids": flat["ids"].long()})
+        return Payload.parse(flat | {"ids": flat["ids"].astype(np.int64)})
 
     @staticmethod
-    def parse(tensors: Params) -> Payload:
-        """From its `tensors`, whatever else is among them."""
+    def parse(arrays: Arrays) -> Payload:
+        """From its `arrays`, whatever else is among them."""
         rows, layers = (
-            {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
+            {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
             for kind in ("rows:", "layers:")
         )
-        return Payload(tensors["ids"], rows, layers)
+        return Payload(arrays["ids"], rows, layers)
+
+
+def _encoded(values: Array, bits: Literal[8, 16]) -> tuple[Array, Array]:
+    """Codes of values, with an exponent for each row; by the stage `quantise`, which works in torch."""
+    from federec.lazy import torch
+    from federec.stages.quantise import encode
+
+    codes, exponents = encode(torch.from_numpy(values), bits)
+    return codes.numpy(), exponents.numpy()
+
+
+def _decoded(codes: Array, exponents: Array) -> Array:
+    """The values of such codes."""
+    from federec.lazy import torch
+    from federec.stages.quantise import decode
+
+    values: Array = decode(torch.from_numpy(codes), torch.from_numpy(exponents)).numpy()
+    return values

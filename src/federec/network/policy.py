@@ -24,6 +24,7 @@ from federec.cohort.layers import Param
 from federec.errors import UserError, first_fault
 from federec.federation.channel import Channel
 from federec.federation.costs import skellam_cost, whole_tables
+from federec.methods.base import DeviceMethod
 from federec.methods.references import Reference
 from federec.network.ledger import Spent
 from federec.privacy.cost import DELTA as DELTA
@@ -48,6 +49,14 @@ SECURE = (plain(SecureSum()),)
 def smallest_cohort(nodes: int) -> int:
     """The cohort for a federation of so many nodes that are all known: a third of them may be away."""
     return min(COHORT, max(2, nodes - nodes // 3))
+
+
+def check_secure(method: DeviceMethod, channel: Channel) -> None:
+    """Refuse to let messages travel as they are where a single one tells which items its users have: those of servers
+    that need sums. Servers check before a run, and every node for itself before it sends anything."""
+    if method.sums and "secure-sum" not in channel:
+        reason = "what one node sends tells which items its users have"
+        raise UserError(f"'{method.name}' needs secure aggregation, since {reason}; add --stage secure-sum")
 
 
 class Policy(Settings):

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from federec.aggregators.base import Aggregator
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
 from federec.errors import UserError
-from federec.evaluation.metrics import Metrics, rank_metrics
+from federec.evaluation.metrics import NAMES, Metrics
 from federec.federation.device import Learned
 from federec.federation.round import select
 from federec.federation.server import settle
@@ -35,7 +36,7 @@ from federec.network.events import Events
 from federec.network.exchange import Exchange
 from federec.network.guard import Expected, Rejection, check
 from federec.network.messages import Kind, Order, Reply
-from federec.network.parameters import Payload
+from federec.network.parameters import Array, Arrays, Payload
 from federec.network.settings import CATALOGUE, EVENTS, FederationSettings, check_method, unsampled
 from federec.network.summing import summed
 from federec.network.suspicion import Norms, Suspects
@@ -60,7 +61,7 @@ SPOILED = 12
 """How many rounds in a row may be lost because somebody spoils the sum, who has to be found first."""
 _ALL = torch.zeros(0, dtype=torch.int64)
 _NO_METRICS: dict[str, Metrics] = {"sampled": {}}
-_ENGINE = EngineChoice("torch", "the devices of a federation learn in torch")
+_ENGINE = EngineChoice("torch", "nodes learn in torch, and in NumPy where they have no torch")
 
 
 def serve(transport: Transport, path: Path, root: bytes = b"") -> None:
@@ -461,7 +462,8 @@ class Server:
         layers = {name: value for name, value in shared.items() if name not in tables}
         if not len(wanted) or type(self.method).fetch is not DeviceMethod.fetch:
             wanted = torch.arange(max(map(len, tables.values()), default=0))
-        return Payload(wanted, {name: table[wanted] for name, table in tables.items()}, layers)
+        rows = {name: table[wanted].numpy() for name, table in tables.items()}
+        return Payload(wanted.numpy(), rows, {name: value.numpy() for name, value in layers.items()})
 
     def stranger(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
         """What is wrong with the first reply of a node."""
@@ -481,9 +483,9 @@ class Server:
     def fault(self, node: int, order: Order, reply: Reply, replies: Mapping[int, Reply]) -> Rejection | None:
         """What is wrong with a node's reply to an order."""
         metadata = {name: getattr(reply, name) for name in ("run", "round", "catalogue", "devices", "sums")}
-        tensors = reply.update.tensors()
-        expected = self.expected(node, order, tensors)
-        return check(node, metadata, tensors, expected, replies) or self.welcome(node, order, reply)
+        arrays = reply.update.arrays()
+        expected = self.expected(node, order, arrays)
+        return check(node, metadata, arrays, expected, replies) or self.welcome(node, order, reply)
 
     def welcome(self, node: int, order: Order, reply: Reply) -> Rejection | None:
         """Remember what a node needs next."""
@@ -495,22 +497,22 @@ class Server:
         known = self.nodes.get(node)
         if known is not None and not reply.devices:  # a leg of a secure sum
             return None
-        self.nodes[node] = Node(reply.devices, reply.catalogue, wanted, reply.advert, order.next)
+        self.nodes[node] = Node(reply.devices, reply.catalogue, torch.from_numpy(wanted), reply.advert, order.next)
         return None
 
-    def rows_expected(self, order: Order) -> Tensor | None:
+    def rows_expected(self, order: Order) -> Array | None:
         """The rows that an update must have, where that does not depend on what its users did; None: any."""
         rows, channel = self.link.channel.format.rows, self.link.channel
         if rows == "changed" or "top-rows" in channel:
             return None
-        return order.shared.ids if rows == "named" else torch.arange(len(self.catalogue))
+        return order.shared.ids if rows == "named" else np.arange(len(self.catalogue))
 
-    def expected(self, node: int, order: Order, tensors: Params) -> Expected:
+    def expected(self, node: int, order: Order, arrays: Arrays) -> Expected:
         """What an update must look like."""
         items = len(self.catalogue)
         sends = {} if order.kind == "evaluate" else self.link.channel.sends(self.method.sends(), items)
         if self.method.closed_form:  # may have nothing to say of some things in some rounds
-            sends = {name: p for name, p in sends.items() if {f"rows:{name}", f"layers:{name}"} & tensors.keys()}
+            sends = {name: p for name, p in sends.items() if {f"rows:{name}", f"layers:{name}"} & arrays.keys()}
         return Expected(
             self.settings.run,
             order.round,
@@ -524,13 +526,19 @@ class Server:
         )
 
 
+def as_tensors(arrays: Mapping[str, Array]) -> Params:
+    """Copies, which have the alignment of torch's own tensors: alignment can change the last bit of a product."""
+    return {name: torch.tensor(value) for name, value in arrays.items()}
+
+
 def take_in(replies: Iterable[Reply], aggregator: Aggregator) -> Learned:
     """The aggregator takes in what nodes sent; returns what they told besides."""
     figures = Params()
     for reply in replies:
         sent = reply.update
-        layers = {name: value[None] for name, value in sent.layers.items()}
-        update = Update(aggregator.n_items, sent.ids, torch.tensor([len(sent.ids)]), sent.rows, layers)
+        layers = {name: value[None] for name, value in as_tensors(sent.layers).items()}
+        ids, rows = torch.tensor(sent.ids), as_tensors(sent.rows)
+        update = Update(aggregator.n_items, ids, torch.tensor([len(ids)]), rows, layers)
         aggregator.add(update, devices=reply.devices)
         for name, pair in reply.sums.items():
             if not name.startswith(("valid ", "test ")):
@@ -547,7 +555,7 @@ def plausible(reply: Reply, nodes: int) -> bool:
 
 def mean_metrics(replies: Iterable[Reply], kind: str) -> Metrics:
     """Means over all users that were ranked; nothing where none was."""
-    totals = dict.fromkeys(rank_metrics(torch.zeros(1)), (0.0, 0))
+    totals = dict.fromkeys(NAMES, (0.0, 0))
     for reply in replies:
         for name, (total, count) in totals.items():
             more, users = reply.sums.get(f"{kind} {name}", (0.0, 0))

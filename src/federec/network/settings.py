@@ -12,7 +12,6 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from federec.cohort.layers import USERS
@@ -23,7 +22,7 @@ from federec.federation.channel import Link
 from federec.files import read_bytes, write_atomic
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
-from federec.network.policy import COHORT, SECURE, smallest_cohort
+from federec.network.policy import COHORT, SECURE, check_secure, smallest_cohort
 from federec.runs.budget import resolved
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
@@ -116,18 +115,10 @@ def check_method(config: RunConfig, settings: FederationSettings) -> tuple[Devic
     link = config.link(method)
     if link.attack is not None:
         raise UserError(f"attack '{link.attack.name}' is one of simulated devices; try it with: federec train")
-    check_secure(method, link)
+    check_secure(method, link.channel)
     if "secure-sum" in link.channel and settings.minimum is not None and settings.minimum < 2:
         raise UserError("'secure-sum' hides a node among others: set minimum to 2 or more")
     return method, link
-
-
-def check_secure(method: DeviceMethod, link: Link) -> None:
-    """Refuse to let messages travel as they are where a single one tells which items its users have: those of servers
-    that need sums. Servers check before a run, and every node for itself before it sends anything."""
-    if method.sums and "secure-sum" not in link.channel:
-        reason = "what one node sends tells which items its users have"
-        raise UserError(f"'{method.name}' needs secure aggregation, since {reason}; add --stage secure-sum")
 
 
 def unsampled(config: RunConfig) -> RunConfig:
@@ -151,7 +142,7 @@ def prepare(path: Path, config: RunConfig, settings: FederationSettings, catalog
     config = config.model_copy(update={"channel": channel})
     method, link = check_method(config, settings)
     kind, metric = metric_of(config.select or protocol(config.protocol).select)
-    partial = len(link.channel.asks(torch.tensor([-1]))) and any(param.rows for param in method.shared().values())
+    partial = not link.channel.fetches_all and any(param.rows for param in method.shared().values())
     if kind == "full" and partial:
         # Devices that only fetch the rows they need cannot rank all items in every round.
         config = config.model_copy(update={"select": f"sampled.{metric}"})

@@ -12,6 +12,8 @@ import random
 from collections.abc import Iterable, Mapping
 from statistics import median
 
+import numpy as np
+
 from federec.network.guard import Rejection
 from federec.network.messages import Reply
 
@@ -80,4 +82,4 @@ class Suspects:
 def norm(reply: Reply) -> float:
     """Of all values of an update."""
     values = (*reply.update.rows.values(), *reply.update.layers.values())
-    return math.sqrt(sum(float(value.double().square().sum()) for value in values))
+    return math.sqrt(sum(float(np.square(value, dtype=np.float64).sum()) for value in values))

@@ -12,14 +12,13 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from federec.cohort.layers import Param, Params
-from federec.evaluation.metrics import rank_metrics
-from federec.federation.device import LOSS
+from federec.cohort.layers import Param
+from federec.evaluation.metrics import NAMES
+from federec.methods.base import LOSS
 from federec.network.messages import Order, Reply
-from federec.network.parameters import Payload
+from federec.network.parameters import Array, Arrays, Payload
 from federec.stages.distributed_noise import NOISED, wrapped
 from federec.stages.secure_sum import STEPS
 
@@ -33,39 +32,42 @@ def length(sends: Mapping[str, Param], n_items: int) -> int:
 
 def flat(reply: Reply, sends: Mapping[str, Param], n_items: int, most: float) -> NDArray[np.int64]:
     """A node's vector."""
-    values = reply.update.rows | reply.update.layers
-    pairs = [torch.tensor(reply.sums.get(name, (0.0, 0)), dtype=torch.float64) for name in _names()]
-    parts = [torch.stack(pairs).flatten() / _scales(n_items)]
+    values = {**reply.update.rows, **reply.update.layers}
+    pairs = [reply.sums.get(name, (0.0, 0)) for name in _names()]
+    parts = [np.array(pairs, np.float64).ravel() / _scales(n_items)]
     for name, param in sends.items():
         if name != NOISED:
-            parts.append(values.get(name, torch.zeros(_shape(param, n_items))).flatten().double())
+            value = values.get(name)
+            parts.append(np.zeros(math.prod(_shape(param, n_items))) if value is None else value.ravel())
     range_ = most * max(1, reply.devices)
-    rounded = (torch.cat(parts).clamp(-range_, range_) / _step(most)).round().long()
+    with np.errstate(invalid="ignore"):  # what diverged is no number, and spoils the sum
+        rounded = np.rint(np.concatenate(parts).clip(-range_, range_) / _step(most)).astype(np.int64)
     whole = [reply.devices, *(int(name in values) for name in sends)]
-    found = [np.array(whole, np.int64), rounded.numpy()]
+    found = [np.array(whole, np.int64), rounded]
     if NOISED in sends:
-        found.append(wrapped(values.get(NOISED, torch.zeros(sends[NOISED].shape, dtype=torch.int64))).numpy())
+        found.append(wrapped(values.get(NOISED, np.zeros(sends[NOISED].shape, np.int64))))
     return np.concatenate(found)
 
 
 def unflat(total: NDArray[np.int64], order: Order, sends: Mapping[str, Param], n_items: int, most: float) -> Reply:
     """The reply that the sum of all vectors stands for."""
     users, said = int(total[0]), (total[1 : 1 + len(sends)] > 0).tolist()
-    numbers = torch.from_numpy(total[1 + len(sends) :])
-    rest = numbers.double() * _step(most)
+    numbers = total[1 + len(sends) :]
+    rest = numbers * _step(most)
     figures = 2 * len(_names())
-    pairs, rest = (rest[:figures] * _scales(n_items)).view(-1, 2).tolist(), rest[figures:]
+    pairs, rest = (rest[:figures] * _scales(n_items)).reshape(-1, 2).tolist(), rest[figures:]
     sums = {name: (sum_, round(count)) for name, (sum_, count) in zip(_names(), pairs, strict=True) if round(count) > 0}
-    rows: Params = {}
-    layers: Params = {}
+    rows: Arrays = {}
+    layers: Arrays = {}
     for (name, param), told in zip(sends.items(), said, strict=True):
         shape = _shape(param, n_items)
-        value, rest = rest[: math.prod(shape)].view(shape).float(), rest[math.prod(shape) :]
+        value: Array
+        value, rest = rest[: math.prod(shape)].reshape(shape).astype(np.float32), rest[math.prod(shape) :]
         if name == NOISED:  # the only one where it is there
             value = wrapped(numbers[figures:])
         if told:
             (rows if param.rows else layers)[name] = value
-    update = Payload(torch.arange(n_items if rows else 0), rows, layers)
+    update = Payload(np.arange(n_items if rows else 0), rows, layers)
     return Reply(order.run, order.round, "", users, sums, update=update)
 
 
@@ -84,12 +86,11 @@ def _step(most: float) -> float:
     return 2 * most / STEPS
 
 
-def _scales(n_items: int) -> torch.Tensor:
+def _scales(n_items: int) -> NDArray[np.float64]:
     scales = {LOSS: _LONG, "interactions": float(n_items)}
-    return torch.tensor([scales.get(name, 1.0) for name in _names() for _ in range(2)], dtype=torch.float64)
+    return np.array([scales.get(name, 1.0) for name in _names() for _ in range(2)])
 
 
 def _names() -> list[str]:
-    metrics = rank_metrics(torch.zeros(1))
     kinds = [f"{part} {kind}" for part in ("valid", "test") for kind in ("sampled", "full")]
-    return [LOSS, "interactions", *(f"{kind} {name}" for kind in kinds for name in metrics)]
+    return [LOSS, "interactions", *(f"{kind} {name}" for kind in kinds for name in NAMES)]

@@ -98,7 +98,6 @@ def _laid(method: type[Method], plugin: type[Plugin]) -> type[Method]:
         "__module__": __name__,
         "__doc__": method.__doc__,
         "__annotations__": {"plugins": ClassVar[tuple[str, ...]]},
-        "model_config": {"use_attribute_docstrings": False},  # already read from the classes below
         "fused_form": _fused_form(plugin, method),
     }
     return type(f"{plugin.__name__}{method.__name__}", (plugin, method), members)

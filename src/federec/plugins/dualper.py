@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor
-
-from federec.cohort.cohort import Step
 from federec.cohort.layers import Param
 from federec.methods.base import View
 from federec.methods.forms import Form, LinearScore
 from federec.plugins.base import Plugin
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from federec.cohort.cohort import Step
 
 
 class DualPer(Plugin):

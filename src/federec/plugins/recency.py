@@ -8,12 +8,14 @@ average. Only the device knows the order of its history: nothing more is sent th
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import PositiveFloat
 
-from federec.cohort.cohort import Cohort
 from federec.plugins.base import Plugin
+
+if TYPE_CHECKING:
+    from federec.cohort.cohort import Cohort
 
 
 class Recency(Plugin):

@@ -4,35 +4,35 @@ settings."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from federec.errors import several
+from federec.lazy import Registry
 from federec.methods.base import Method
 from federec.methods.references import Kind
 from federec.methods.registry import METHOD, METHODS, method_class
 from federec.plugins.base import Plugin, parts, plug
-from federec.plugins.dualper import DualPer
-from federec.plugins.ldp import LDP
-from federec.plugins.plgc import PLGC
-from federec.plugins.recency import Recency
-from federec.plugins.sam import SAM
 from federec.settings import Part, Settings
 
 Given = str | type[Plugin] | Plugin
 """A plug-in as users give it: its name or another reference, its class, or an object."""
 Plugins = Given | Iterable[Given]
 
-PLUGINS: dict[str, type[Plugin]] = {p.plugin: p for p in (DualPer, SAM, PLGC, LDP, Recency)}
+PLUGINS: Registry[type[Plugin]] = Registry(
+    "federec.plugins", {"dualper": "DualPer", "sam": "SAM", "plgc": "PLGC", "ldp": "LDP", "recency": "Recency"}
+)
 
 
 PLUGIN = Kind("plug-in", Plugin, "federec.Plugin", ("federec.plugins",), PLUGINS)
-EITHER: Kind[Settings] = Kind(
-    "method or plug-in",
-    Settings,
-    "federec.DeviceMethod or federec.Plugin",
-    (*METHOD.groups, *PLUGIN.groups),
-    {**METHODS, **PLUGINS},
-)
+
+
+@cache
+def either() -> Kind[Settings]:
+    """Methods and plug-ins together."""
+    groups = (*METHOD.groups, *PLUGIN.groups)
+    derive = "federec.DeviceMethod or federec.Plugin"
+    return Kind("method or plug-in", Settings, derive, groups, {**METHODS, **PLUGINS})
 
 
 def plugin_class(reference: str | type[Plugin]) -> type[Plugin]:

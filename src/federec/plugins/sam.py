@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import NonNegativeFloat
 
-from federec.cohort.cohort import Step
 from federec.cohort.layers import Params
 from federec.mathematics.sharpness import sharpness_aware
 from federec.methods.forms import AdditiveScore, Form, LinearScore, NeuralScore
 from federec.plugins.base import Plugin
+
+if TYPE_CHECKING:
+    from federec.cohort.cohort import Step
 
 
 class SAM(Plugin):

@@ -221,11 +221,12 @@ def _first_line(thing: type) -> str:
 
 def settings_row(name: str, thing: type[Settings], presets: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The settings of a method or plug-in, field by field, and its presets: settings found for data sets."""
+    about = thing.described()
     settings = [
         {
             "name": field,
             "default": "required" if info.is_required() else str(info.get_default(call_default_factory=True)),
-            "about": " ".join((info.description or "").split()),
+            "about": " ".join(about.get(field, "").split()),
         }
         for field, info in thing.model_fields.items()
     ]

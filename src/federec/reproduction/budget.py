@@ -134,7 +134,7 @@ def _trials(
     trials: int,
 ) -> Iterator[Line]:
     """The search of all other methods."""
-    optuna, method = needs("optuna", "results"), config.build()
+    optuna, method = needs("optuna"), config.build()
     states, ends = optuna.trial.TrialState, space_of(method, config, over)
     distributions = {key: each.distribution() for key, each in ends.items()}
     study = _study(optuna, distributions, before)

@@ -222,7 +222,7 @@ class Comparison:
         >>> fr.compare([run]).plot().get_xlabel()
         'full.ndcg@10 on test'
         """
-        pyplot = needs("matplotlib.pyplot", "results")
+        pyplot = needs("matplotlib.pyplot")
         if axes is None:
             axes = pyplot.subplots(figsize=(6, 0.8 + 0.35 * len(self.rows)), layout="constrained")[1]
         for height, row in enumerate(reversed(self.rows)):

@@ -58,7 +58,7 @@ def reproduce(
     >>> [page.name for page in found.pages]
     ['fedrap.md']
     """
-    needs("matplotlib", "results")
+    needs("matplotlib")
     from federec.reproduction.drawings.make import make_all
     from federec.reproduction.pages import write_page
     from federec.reproduction.summary import write_summary

@@ -150,7 +150,7 @@ def search(
     differ in data, rounds or searched settings are separate searches. `method` is the one that the configuration
     describes, found by its reference if not given. Each trial is told to `say`, or logged if that is not given.
     `progress`: a live line, by default in notebooks and on terminals."""
-    optuna, trials = needs("optuna", "results"), whole(trials, "trials")
+    optuna, trials = needs("optuna"), whole(trials, "trials")
     method = build(config.method, config.plugins, config.settings) if method is None else method
     ranking, name = metric_of(config.select or protocol(config.protocol).select)
     space, told = space_of(method, config, over), say or logging.getLogger("federec").info

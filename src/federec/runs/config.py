@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
-from federec.attackers.registry import parse_attack
 from federec.data.interactions import Interactions
 from federec.data.sets import SETS, Loadable, in_memory, load
 from federec.data.split import Split, Ties, make_split, parse_rule
@@ -27,6 +26,9 @@ from federec.plugins.base import parts
 from federec.plugins.registry import build, references, trusted_plugin
 from federec.settings import Settings, written
 from federec.stages.registry import plain, stage
+
+if TYPE_CHECKING:
+    from federec.attackers.base import Attack
 
 
 class RunConfig(Settings):
@@ -210,8 +212,14 @@ class RunConfig(Settings):
 
     def link(self, method: DeviceMethod) -> Link:
         """What lies between the devices and the server."""
-        attack = parse_attack(self.attack) if self.attack else None
-        return Link.of(method, [stage(values) for values in self.channel or ()], self.aggregator, attack)
+        return Link.of(method, [stage(values) for values in self.channel or ()], self.aggregator, self._attack())
+
+    def _attack(self) -> Attack | None:
+        if not self.attack:
+            return None
+        from federec.attackers.registry import parse_attack  # simulations have attackers, and torch
+
+        return parse_attack(self.attack)
 
     def changed(self, method: Method) -> list[Path]:
         """Files that define the method's classes and have changed since the run was configured."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from federec.errors import whole
 
@@ -24,13 +24,17 @@ class Recommendation(NamedTuple):
 
 
 def best(
-    scores: Tensor, out: Tensor, k: int, label: Callable[[int], int | str], titles: Mapping[str, str]
+    scores: NDArray[np.floating[Any]],
+    out: NDArray[np.integer[Any]],
+    k: int,
+    label: Callable[[int], int | str],
+    titles: Mapping[str, str],
 ) -> list[Recommendation]:
     """The k items with the highest scores [n_items], without the items in `out` and those without a score (NaN)."""
     k = whole(k, "k")
-    scores = torch.where(scores.isnan(), -torch.inf, scores)
-    scores[out] = -torch.inf
-    ranked = scores.sort(descending=True, stable=True)  # among equals the item that comes first in the data
-    pairs = zip(ranked.indices[:k].tolist(), ranked.values[:k].tolist(), strict=True)
-    labels = ((label(item), score) for item, score in pairs if score > -torch.inf)
+    scores = np.where(np.isnan(scores), -np.inf, scores)
+    scores[out] = -np.inf
+    ranked = np.argsort(-scores, kind="stable")[:k]  # among equals the item that comes first in the data
+    pairs = zip(ranked.tolist(), scores[ranked].tolist(), strict=True)
+    labels = ((label(item), score) for item, score in pairs if score > -np.inf)
     return [Recommendation(item, score, titles.get(str(item), "")) for item, score in labels]

@@ -162,7 +162,7 @@ class Run:
         """
         code = self.data.item_code(item)
         unit = normalize(self._recommender.item_vectors(), dim=1)
-        return best(unit @ unit[code], torch.tensor([code]), k, self.data.item_label, self.data.titles)
+        return best((unit @ unit[code]).numpy(), np.array([code]), k, self.data.item_label, self.data.titles)
 
     def curves(self) -> Frame:
         """A frame with a row for each round: loss, metrics on validation and test, bytes per device, seconds.

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from federec.cohort.layers import Param, Params
 from federec.cohort.update import Update
+from federec.lazy import torch
 from federec.settings import Part
 from federec.stages.randomness import Randomness
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ID_BYTES = 4
 KEPT = "channel."
@@ -123,6 +124,8 @@ class Stage(Part):
     """It can as well be applied to the sum of many devices' updates, which is what a kernel gives."""
     adds_rows: ClassVar[bool] = False
     """Updates that went through it hold rows that the device did not change."""
+    fetches_all: ClassVar[bool] = False
+    """Devices fetch the rows of all items, so that nobody learns which ones they need."""
 
     @classmethod
     def called(cls) -> str:
@@ -139,10 +142,6 @@ class Stage(Part):
     def device(self, update: Update, random: Randomness) -> Update:
         """What the devices of a cohort make of their updates."""
         return update
-
-    def asks(self, needed: Tensor) -> Tensor:
-        """Items, ascending, whose rows a device fetches if it needs those of `needed`; empty means all."""
-        return needed
 
     def server(self, total: Params, settling: Settling) -> Params:
         """What the server makes of the sum over the devices."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Self
 
-import torch
 from pydantic import NonNegativeFloat, PrivateAttr
 
 from federec import streams
 from federec.cohort.layers import Params
+from federec.lazy import torch
 from federec.stages.base import Promise, Settling, Stage
 from federec.stages.noise import gaussian
 

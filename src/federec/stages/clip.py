@@ -16,16 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import torch
 from pydantic import Field, PositiveFloat
-from torch import Tensor
 
 from federec.cohort.layers import Param, Params
 from federec.cohort.update import Update
+from federec.lazy import torch
 from federec.stages.base import KEPT, Promise, Settling, Stage
 from federec.stages.randomness import Randomness
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SHARE = 0.2
 """Length of b in the norm; what is left for the update itself is sqrt(1 - SHARE^2), 98%."""

@@ -7,14 +7,15 @@ secure sum after this stage hides the zeros.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from federec.cohort.update import Update
+from federec.lazy import torch
 from federec.stages.base import Format, Stage
 from federec.stages.randomness import Randomness
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Dense(Stage):
@@ -26,15 +27,13 @@ class Dense(Stage):
     name: ClassVar[str] = "dense"
     on_sums: ClassVar[bool] = True
     adds_rows: ClassVar[bool] = True
+    fetches_all: ClassVar[bool] = True
 
     def device(self, update: Update, random: Randomness) -> Update:
         if not update.rows:
             return update
         every = torch.arange(len(update) * update.n_items, device=update.ids.device)
         return widened(update, every // update.n_items, every % update.n_items)
-
-    def asks(self, needed: Tensor) -> Tensor:
-        return needed[:0]
 
     def format(self, known: Format) -> Format:
         return replace(known, rows="all")

@@ -16,20 +16,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
-import torch
 from pydantic import NonNegativeFloat, PositiveInt, PrivateAttr
-from torch import Tensor
 
 from federec import streams
 from federec.cohort.layers import Param, Params
 from federec.cohort.update import Update
+from federec.lazy import torch
 from federec.stages.base import Format, Promise, Settling, Stage, shapes
 from federec.stages.dense import Dense
 from federec.stages.noise import uniform
 from federec.stages.randomness import Randomness
 from federec.stages.skellam import skellam
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+Whole = TypeVar("Whole", "Tensor", "NDArray[np.int64]")
 
 NOISED = "@noised"
 """Name of the vector of whole numbers that an update becomes."""
@@ -51,6 +57,7 @@ class DistributedNoise(Stage):
     name: ClassVar[str] = "distributed-noise"
     quiet: ClassVar[tuple[str, ...]] = ("multiplier", "devices")
     per_user: ClassVar[bool] = True
+    fetches_all: ClassVar[bool] = True
 
     multiplier: NonNegativeFloat | None = None
     """Standard deviation of the noise on the sum / largest norm of one user's rounded update. Not given: what the run's
@@ -112,9 +119,6 @@ class DistributedNoise(Stage):
             found[name], start = back[start:end].view(shape).float(), end
         return found
 
-    def asks(self, needed: Tensor) -> Tensor:
-        return needed[:0]
-
     def format(self, known: Format) -> Format:
         return Format("all")
 
@@ -172,7 +176,7 @@ def rounded(x: Tensor, bound: float, random: Randomness) -> Tensor:
     return found
 
 
-def wrapped(values: Tensor) -> Tensor:
+def wrapped(values: Whole) -> Whole:
     """Whole numbers modulo 2^32, between -2^31 and 2^31."""
     half = 1 << (BITS - 1)
     return (values + half & (1 << BITS) - 1) - half

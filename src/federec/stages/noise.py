@@ -8,19 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, TypeAlias
 
 from federec import streams
 from federec.cohort.layers import Params
 from federec.cohort.update import Update
+from federec.lazy import torch
 from federec.stages.randomness import Randomness
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _HALF = 1 << 15
 _FINE = 1 << 53
 
-Draw = Callable[[Randomness, Tensor, int, Tensor, int], Tensor]
+Draw: TypeAlias = "Callable[[Randomness, Tensor, int, Tensor, int], Tensor]"
 """[R, width] random values for rows with these numbers, of these devices of the cohort, from a first draw on."""
 
 

@@ -9,16 +9,17 @@ Powers of two keep the codes exact: whoever reads the values can find c and e ag
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from federec import streams
 from federec.cohort.update import Update
+from federec.lazy import torch
 from federec.stages.base import Format, Stage
 from federec.stages.noise import drawn, uniform
 from federec.stages.randomness import Randomness
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Bits = Literal[8, 16]
 _LEAST = -100  # exponents below it are not used: their rows are as good as zero

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from federec import streams
+from federec.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Randomness(Protocol):

@@ -6,22 +6,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from federec.errors import UserError, did_you_mean, several
+from federec.lazy import Registry
 from federec.settings import Part, named
 from federec.stages.base import Stage
-from federec.stages.central_noise import CentralNoise
-from federec.stages.clip import Clip
-from federec.stages.dense import Dense
-from federec.stages.distributed_noise import DistributedNoise
-from federec.stages.gaussian import Gaussian
-from federec.stages.laplace import Laplace
-from federec.stages.quantise import Quantise
-from federec.stages.secure_sum import SecureSum
-from federec.stages.top_rows import TopRows
 
-STAGES: dict[str, type[Stage]] = {
-    stage.name: stage
-    for stage in (Clip, Laplace, Gaussian, CentralNoise, DistributedNoise, Dense, TopRows, Quantise, SecureSum)
-}
+STAGES: Registry[type[Stage]] = Registry(
+    "federec.stages",
+    {
+        "clip": "Clip",
+        "laplace": "Laplace",
+        "gaussian": "Gaussian",
+        "central-noise": "CentralNoise",
+        "distributed-noise": "DistributedNoise",
+        "dense": "Dense",
+        "top-rows": "TopRows",
+        "quantise": "Quantise",
+        "secure-sum": "SecureSum",
+    },
+)
 
 Given = str | Mapping[str, Any] | Stage | type[Stage]
 """A stage as users give it: a text as on the command line, plain values, an object, or a class for its defaults."""

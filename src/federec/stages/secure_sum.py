@@ -7,15 +7,17 @@ simulation needs no masks: it rounds as a device does and counts the same bytes.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import PositiveFloat
-from torch import Tensor
 
 from federec.cohort.update import Update
 from federec.stages.base import Format, Promise, Stage
 from federec.stages.dense import Dense
 from federec.stages.randomness import Randomness
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 STEPS = 1 << 24
 """Into how many steps the range of a value is cut."""
@@ -30,6 +32,7 @@ class SecureSum(Stage):
 
     name: ClassVar[str] = "secure-sum"
     adds_rows: ClassVar[bool] = True
+    fetches_all: ClassVar[bool] = True
 
     most: PositiveFloat = 2048.0
     """Largest value; what is beyond is cut off."""
@@ -44,9 +47,6 @@ class SecureSum(Stage):
         """To the nearest step."""
         step = 2 * self.most / STEPS
         return (values.clamp(-self.most, self.most) / step).round() * step
-
-    def asks(self, needed: Tensor) -> Tensor:
-        return needed[:0]
 
     def format(self, known: Format) -> Format:
         return Format("all")  # masked values fill the whole word, whatever they were

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from federec import streams
+from federec.lazy import torch
 from federec.stages.randomness import Randomness
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _COARSE = 62  # bits of u that are drawn for every sample
 _FINE = 128  # and for those that these do not decide

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from pydantic import PositiveInt
 
 from federec.cohort.update import Update
+from federec.lazy import torch
 from federec.stages.base import Stage
 from federec.stages.randomness import Randomness
 

@@ -109,7 +109,7 @@ class _Logged(Log):
 def _mlflow() -> Any:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    return needs("mlflow", MLflow.name)
+    return needs("mlflow")
 
 
 def _key(name: str) -> str:

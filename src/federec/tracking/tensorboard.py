@@ -33,7 +33,7 @@ class TensorBoard(Tracker):
     """Folder of the event files, of one run; the run's own if not given."""
 
     def check(self, folder: Path | None) -> None:
-        needs("tensorboard", self.name)
+        needs("tensorboard")
         place = self._place(folder)
         if _files(place):
             raise UserError(f"{place}: has the event files of another run; name another folder")
@@ -53,7 +53,7 @@ class _Events(Log):
     """One more event file: each time that a run is continued it gets another one."""
 
     def __init__(self, tracker: TensorBoard, folder: Path, run: Begun) -> None:
-        needs("tensorboard", tracker.name)
+        needs("tensorboard")
         from tensorboard.summary.writer.record_writer import RecordWriter
         from torch.utils.tensorboard.summary import hparams
 

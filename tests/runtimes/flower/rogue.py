@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from federec.network import device
 from federec.network.messages import Order, Reply
@@ -24,7 +24,7 @@ def misbehaving(how, answer):
             Path(how).touch()
             time.sleep(600)
         reply = Reply.parse(answer(opened, content, sums))
-        nan = {name: value * torch.nan for name, value in reply.update.rows.items()}
+        nan = {name: value * np.nan for name, value in reply.update.rows.items()}
         return replace(reply, update=Payload(reply.update.ids, nan)).pack()
 
     return answered

@@ -75,7 +75,7 @@ def purity(table: Tensor, items: Tensor) -> float:
 
 
 def _mapped(request: Request, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Rows:
-    tsne = needs("sklearn.manifold", "results").TSNE
+    tsne = needs("sklearn.manifold").TSNE
     rows: Rows = []
     for name, (table, items) in tables.items():
         request.say(f"t-SNE  {name}")

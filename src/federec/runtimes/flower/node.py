@@ -1,7 +1,8 @@
 """A node of a federation: asks the server for orders and answers them, in this process, from its device folder.
 
-It speaks Flower's Fleet API with the key of the device folder. It runs only what is installed here: nothing that comes
-over the network is ever executed. It listens on no port, and writes only to its folder and to stderr.
+It speaks Flower's Fleet API (`fleet.py`) with the key of the device folder. It runs only what is installed here:
+nothing that comes over the network is ever executed. It listens on no port, and writes only to its folder and to
+stderr.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import secrets
 import signal
 import ssl
 import sys
@@ -19,21 +19,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-import httpx
-from flwr.app import Message
-from flwr.app.message import make_message
-from flwr.app.metadata import Metadata
-from flwr.common.constant import HEARTBEAT_MIN_INTERVAL
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ObjectTree
-from flwr.proto.node_pb2 import Node
-from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-
 from federec.errors import UserError
 from federec.files import read_bytes
 from federec.methods.references import TRUSTED, absolute
@@ -42,15 +27,12 @@ from federec.network.certificates import Identity
 from federec.network.device_folder import DeviceFolder
 from federec.network.hiding import Sums
 from federec.network.keys import Key
-from federec.runtimes.flower.records import MEGABYTES, is_loopback, packed, unpacked
+from federec.runtimes.flower.fleet import HEARTBEAT, Delivered, Fleet, Lost, Refused
+from federec.runtimes.flower.records import MEGABYTES, is_loopback
 
 _SOON, _LATER = 0.2, 15.0  # seconds until the next attempt, after the first failure and after many
 _MOST_REASONS = 100  # that are counted; a server decides how many there are
-_BEAT = HEARTBEAT_MIN_INTERVAL * 0.4  # seconds between signs of life
-
-
-class TooLarge(Exception):
-    """A message that is not read."""
+_BEAT = HEARTBEAT * 0.4  # seconds between signs of life
 
 
 def join(
@@ -102,7 +84,6 @@ class Participant:
     ) -> None:
         """`root` is the certificate that the server's must be signed by; where there is none, TLS is not used."""
         self.server, self.folder, self.key, self.identity, self.most = server, folder, key, identity, most
-        self.public = identity.key.public_key()
         self.root = root
         self.sums = Sums()
         self.said = ""
@@ -112,13 +93,12 @@ class Participant:
         pause = _SOON
         while True:
             try:
-                with closing(self.connected()) as client:
-                    for _ in self.orders(client):
-                        pause = _SOON
-            except httpx.HTTPStatusError as error:
-                self.tell(f"the server refuses this device: {_reason(error.response)}")
-                pause = pause if error.response.status_code in (429, 503) else _LATER
-            except (httpx.TransportError, TooLarge, ValueError) as error:
+                for _ in self.orders(self.connected()):
+                    pause = _SOON
+            except Refused as refused:
+                self.tell(f"the server refuses this device: {refused}")
+                pause = pause if refused.status in (429, 503) else _LATER
+            except (Lost, ValueError) as error:
                 self.tell(f"no connection to {self.server}: {error}; trying again")
             time.sleep(pause)
             pause = min(_LATER, pause * 2)
@@ -129,91 +109,52 @@ class Participant:
             say(text)
         self.said = text
 
-    def connected(self) -> FleetHttpClient:
-        """A client of Flower's that proves who this is, and reads no answer that is too large."""
-        signed = NodeAuthHttpInterceptor(self.identity.key, self.public)
-        version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+    def connected(self) -> Fleet:
+        """The server, as this device reaches it."""
         try:
-            client = FleetHttpClient.from_server_address(
-                self.server, not self.root, self.root or None, (version, signed)
-            )
+            return Fleet(self.server, self.identity.key, self.root, self.most)
         except (ssl.SSLError, UnicodeDecodeError) as error:
             raise UserError(f"--root is not a certificate ({error}); ask the server's operator for ca.crt") from None
-        client._client.follow_redirects = False
-        client._client.event_hooks["response"] = [self.bound]
-        return client
 
-    def bound(self, response: httpx.Response) -> None:
-        """Before an answer is read."""
-        length = response.headers.get("content-length", "")
-        if not length.isdigit() or int(length) > self.most or "content-encoding" in response.headers:
-            raise TooLarge(f"it sends {length or 'any number of'} bytes, more than {self.most} (--message-mb)")
-
-    def orders(self, client: FleetHttpClient) -> Iterator[None]:
+    def orders(self, fleet: Fleet) -> Iterator[None]:
         """Answer orders, one after the other; yields whenever the server was there."""
-        activate = ActivateNodeRequest(
-            public_key=public_key_to_bytes(self.public), heartbeat_interval=HEARTBEAT_MIN_INTERVAL
-        )
-        node = Node(node_id=client.ActivateNode(activate).node_id)
-        self.tell(f"connected to {self.server} as device {node.node_id}")
+        node = fleet.activate()
+        self.tell(f"connected to {self.server} as device {node}")
         try:
-            with self.alive(client, node):
+            with self.alive(fleet, node):
                 while True:
                     yield
-                    for message in client.PullMessages(PullMessagesRequest(node=node)).messages_list:
-                        self.push(client, node, self.reply(message_from_proto(message)))
+                    for message in fleet.pull(node):
+                        self.reply(fleet, node, message)
         finally:
-            with suppress(httpx.HTTPError, TooLarge):
-                client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
+            with suppress(Lost, Refused):
+                fleet.deactivate(node)
 
     def opened(self) -> closing[DeviceFolder]:
         """The folder, as it is now: other commands may have changed it since the last order."""
         return closing(DeviceFolder.open(self.folder, self.key))
 
-    def reply(self, order: Message) -> Message:
-        """Do what an order says."""
-        content = device.answer(self.opened, unpacked(order), self.sums)
-        told, now = order.metadata, time.time()
-        metadata = Metadata(
-            run_id=told.run_id,
-            message_id=secrets.token_hex(32),
-            src_node_id=told.dst_node_id,
-            dst_node_id=told.src_node_id,
-            reply_to_message_id=told.message_id,
-            group_id=told.group_id,
-            created_at=now,
-            ttl=max(1.0, told.created_at + told.ttl - now),
-            message_type=told.message_type,
-        )
-        return make_message(metadata, packed(content))
-
-    def push(self, client: FleetHttpClient, node: Node, reply: Message) -> None:
-        """Send a reply. One that the server does not wait for any more is dropped."""
-        request = PushMessagesRequest(
-            node=node,
-            messages_list=[message_to_proto(reply)],
-            message_object_trees=[ObjectTree(object_id=reply.metadata.message_id)],
-        )
-        if request.ByteSize() > self.most:
-            say(f"a reply has {request.ByteSize()} bytes, more than --message-mb; it was not sent")
-            return
+    def reply(self, fleet: Fleet, node: int, message: Delivered) -> None:
+        """Do what an order says. A reply that the server does not wait for any more is dropped."""
+        content = device.answer(self.opened, message.content, self.sums)
         try:
-            client.PushMessages(request)
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code not in (403, 413):
+            fleet.push(node, message, content)
+        except ValueError as error:
+            say(f"{error}; it was not sent")
+        except Refused as refused:
+            if refused.status not in (403, 413):
                 raise
-            say(f"the server did not take a reply: {_reason(error.response)}")
+            say(f"the server did not take a reply: {refused}")
 
     @contextmanager
-    def alive(self, client: FleetHttpClient, node: Node) -> Iterator[None]:
+    def alive(self, fleet: Fleet, node: int) -> Iterator[None]:
         """Let the server know that the device is there, however long its work takes."""
         stop = threading.Event()
 
         def beat() -> None:
-            request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=HEARTBEAT_MIN_INTERVAL)
             while not stop.wait(_BEAT):
-                with suppress(httpx.HTTPError, TooLarge):  # the main thread notices, too
-                    client.SendNodeHeartbeat(request)
+                with suppress(Lost, Refused):  # the main thread notices, too
+                    fleet.beat(node)
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -221,14 +162,6 @@ class Participant:
             yield
         finally:
             stop.set()
-
-
-def _reason(response: httpx.Response) -> str:
-    """What the server says."""
-    try:
-        return str(response.json()["detail"])[:200]
-    except (ValueError, KeyError, TypeError, httpx.ResponseNotRead):
-        return f"status {response.status_code}"
 
 
 @contextmanager
@@ -269,5 +202,3 @@ def _set_up_log() -> None:
     stderr = logging.StreamHandler()
     stderr.addFilter(Repeats())
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, handlers=[stderr])
-    for name in ("httpx", "httpcore", "flwr"):
-        logging.getLogger(name).setLevel(logging.ERROR)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import TYPE_CHECKING
 
-from flwr.app import ConfigRecord, Message, RecordDict
+if TYPE_CHECKING:  # a node needs no Flower
+    from flwr.app import Message, RecordDict
 
 MEGABYTES = 64
 """Largest message, unless said otherwise."""
@@ -12,20 +14,23 @@ MEGABYTES = 64
 NODES = "nodes"
 """Folder in that of a run: the certificates of the nodes that take part."""
 
-_RECORD, _CONTENT = "federec", "content"
+RECORD, CONTENT = "federec", "content"
+"""Names of the record that a message holds, and of the bytes in it."""
 
 
 def packed(content: bytes) -> RecordDict:
     """Bytes as Flower carries them."""
-    return RecordDict({_RECORD: ConfigRecord({_CONTENT: content})})
+    from flwr.app import ConfigRecord, RecordDict
+
+    return RecordDict({RECORD: ConfigRecord({CONTENT: content})})
 
 
 def unpacked(message: Message) -> bytes:
     """The bytes of a message; none where it holds something else, which no version of the protocol can read."""
     if not message.has_content():
         return b""
-    record = message.content.config_records.get(_RECORD)
-    content = None if record is None else record.get(_CONTENT)
+    record = message.content.config_records.get(RECORD)
+    content = None if record is None else record.get(CONTENT)
     return content if isinstance(content, bytes) else b""
 
 
