@@ -1,4 +1,4 @@
-"""Imports point one way: cli -> checks -> reproduction -> auditing -> runtimes -> network -> tracking -> runs ->
+"""Imports point one way: cli -> checks -> reproduction -> serving -> export -> auditing -> runtimes -> network -> tracking -> runs ->
 reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators -> cohort -> data,
 federation -> kernels, privacy, and evaluation -> data. Errors, files, settings and streams may be used by all."""
 
@@ -25,6 +25,8 @@ for package in (
     "network",
     "runtimes",
     "auditing",
+    "export",
+    "serving",
     "reproduction",
     "checks",
     "cli",
