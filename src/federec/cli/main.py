@@ -18,6 +18,7 @@ from federec.cli import (
     data,
     device,
     doctor,
+    export,
     federation,
     figure,
     methods,
@@ -44,6 +45,7 @@ app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("recommend")(recommend.recommend)
+app.command("export")(export.export)
 app.command("audit")(audit.audit)
 app.command("methods")(methods.methods)
 app.command("check")(check.check)
