@@ -31,8 +31,8 @@ def export(
 ) -> None:
     """Export the model of a run.
 
-    The folder has the shared item tables, the score function, and the catalogue with titles. ONNX is compared with torch
-    before it is written.
+    The folder has the shared item tables, the score function, and the catalogue with titles. ONNX is compared with
+    torch before it is written.
     """
     from federec.errors import UserError, did_you_mean
 

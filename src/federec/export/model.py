@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from federec.cohort.layers import ITEMS, USERS, Param, Params
 from federec.errors import UserError
-from federec.evaluation.metrics import Metrics
+from federec.evaluation.metrics import Metrics, headline
 from federec.export.precision import Precision, restored, stored
 from federec.federation.device import cohorts, keep_private
 from federec.federation.state import State
@@ -166,10 +166,3 @@ def measured(model: Trained, shared: Params) -> dict[str, Metrics]:
     state = model.state.copy()
     state.shared = {name: value.to(state.shared[name]) for name, value in shared.items()}
     return headline(model.run.trainer.review(state, model.round).test)
-
-
-def headline(test: dict[str, Metrics]) -> dict[str, Metrics]:
-    """HR@10 and NDCG@10 among the metrics of a test."""
-    return {
-        ranking: {metric: test[ranking][metric] for metric in ("hr@10", "ndcg@10")} for ranking in ("sampled", "full")
-    }

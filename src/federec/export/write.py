@@ -22,8 +22,8 @@ from torch import Tensor
 
 import federec
 from federec.errors import UserError
-from federec.evaluation.metrics import Metrics
-from federec.export.model import Arrays, Given, Personal, Trained, headline, measured, personal
+from federec.evaluation.metrics import Metrics, headline
+from federec.export.model import Arrays, Given, Personal, Trained, measured, personal
 from federec.export.onnx import Score, compared, graph
 from federec.export.precision import Precision
 from federec.files import as_path, make_folder, write_atomic

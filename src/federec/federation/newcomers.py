@@ -11,7 +11,7 @@ device starts with: items that many devices took have moved towards them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
-from federec.cohort.layers import USERS
+from federec.cohort.layers import ITEMS, USERS
 from federec.cohort.update import Update
 from federec.errors import UserError
 from federec.federation.channel import Channel
@@ -51,6 +51,8 @@ class Newcomers:
     seed: int
     round: int
     """The round after which they come."""
+    new: int = 0
+    """Items at the end of the catalogue that came after training, too."""
 
     def __post_init__(self) -> None:
         name, shared = self.method.name, self.method.shared()
@@ -61,10 +63,12 @@ class Newcomers:
 
     def scores(self, histories: Sequence[NDArray[np.int64]]) -> Floats:
         """Scores [C, n_items] for devices with these items, each once, oldest first."""
-        known = [place for place, items in enumerate(histories) if len(items)]
-        out = np.tile(self.unknown, (len(histories), 1))
-        if known:
-            out[known] = self._known([histories[place] for place in known])
+        known = np.array([len(items) > 0 for items in histories], bool)
+        out = np.empty((len(histories), self.n_items), np.float32)
+        if known.any():
+            out[known] = self._known([items for items in histories if len(items)])
+        if not known.all():
+            out[~known] = self.unknown
         return out
 
     @cached_property
@@ -121,8 +125,28 @@ class Newcomers:
             learn(self.method, state, devices, users, self.seed, round_, Channel(), _keep, see)
         return out if own else self._scored(state, users, devices)
 
+    def with_items(self, count: int) -> Newcomers:
+        """The same with new items at the end of the catalogue, which nobody has: they have the mean row of all others,
+        and no weight where items are weighed against each other."""
+        shared = {}
+        for name, param in self.method.shared().items():
+            value, items = (
+                self.state.shared[name].cpu(),
+                [place for place, size in enumerate(param.shape) if size == ITEMS],
+            )
+            if param.rows or items == [0]:
+                value = _with_mean_rows(value, count)
+            for place in () if items == [0] else items:
+                size = list(value.shape)
+                size[place] = count
+                value = torch.cat([value, value.new_zeros(size)], place)
+            shared[name] = value
+        return replace(self, state=State(shared), n_items=self.n_items + count, new=self.new + count)
+
     def _start(self, devices: int) -> State:
-        state = State.start(self.method, self.n_items, devices, self.seed)
+        state = State.start(self.method, self.n_items - self.new, devices, self.seed)
+        for store in state.stores.values():
+            store.start = _with_mean_rows(store.start, self.new)
         state.shared = {name: value.cpu() for name, value in self.state.shared.items()}
         return state
 
@@ -182,6 +206,10 @@ def devices_of(histories: Sequence[NDArray[np.int64]], n_items: int) -> Devices:
     train = torch.from_numpy(np.concatenate(flat).astype(np.int32))
     gaps = np.concatenate([np.sort(items) - np.arange(len(items)) for items in flat]).astype(np.int32)
     return Devices(n_items, ptr, train, ptr, torch.from_numpy(gaps), ptr, train)
+
+
+def _with_mean_rows(table: Tensor, count: int) -> Tensor:
+    return torch.cat([table, table.mean(0, keepdim=True).expand(count, *table.shape[1:])])
 
 
 def _sigmoid(x: Floats) -> Floats:
