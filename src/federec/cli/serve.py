@@ -17,9 +17,9 @@ def serve(
     """Serve the recommendations of a run.
 
     POST /recommend answers for a user, for many users, or for an anonymous list of items; GET /health and GET /metrics
-    tell how it is, /openapi.json describes all. Of a federation's run, whose users' parameters are on their devices, only
-    anonymous lists are served. Whoever reaches the port may ask for any user: it listens on this machine only, unless
-    --host says otherwise.
+    tell how it is, /openapi.json describes all. Of a federation's run, whose users' parameters are on their devices,
+    only anonymous lists are served. Whoever reaches the port may ask for any user: it listens on this machine only,
+    unless --host says otherwise.
     """
     from federec.errors import needs
 

@@ -27,7 +27,8 @@ def serve(run: Path, host: str, port: int, workers: int = 1, say: Callable[[str]
     with _listening(host, port) as listener:
         users = f"{len(model.rows):,} users" if model.rows else "no users, only anonymous lists of items"
         where = f"http://{_address(host)}:{listener.getsockname()[1]}"
-        say(f"serving {model.name} with {len(model.catalogue):,} items for {users} at {where}; described in {where}/openapi.json")
+        served = f"{model.name} with {len(model.catalogue):,} items for {users}"
+        say(f"serving {served} at {where} (see {where}/openapi.json)")
         if workers == 1:
             _work(model, metrics, listener)
             return
