@@ -208,7 +208,8 @@ def devices_of(histories: Sequence[NDArray[np.int64]], n_items: int) -> Devices:
     flat = [np.empty(0, np.int64), *histories]
     train = torch.from_numpy(np.concatenate(flat).astype(np.int32))
     gaps = np.concatenate([np.sort(items) - np.arange(len(items)) for items in flat]).astype(np.int32)
-    return Devices(n_items, ptr, train, ptr, torch.from_numpy(gaps), ptr, train)
+    alike = torch.zeros(len(histories), dtype=torch.int64)  # draws do not depend on who is asked for beside
+    return Devices(n_items, ptr, train, ptr, torch.from_numpy(gaps), ptr, train, numbers=alike)
 
 
 def _with_mean_rows(table: Tensor, count: int) -> Tensor:
