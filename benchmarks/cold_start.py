@@ -69,11 +69,9 @@ def page(found: list[Line]) -> str:
         if mean(line["users"]["0"]["full"]["ndcg@10"] for line in found if line["method"] == method)
         < mean(line["popularity"]["full"]["ndcg@10"] for line in found if line["method"] == method) - 0.003
     ]
-    verdict = (
-        "Without any item every method ranks about as well as popularity, within 0.003 of NDCG@10."
-        if not worse
-        else f"Without any item {', '.join(worse)} rank worse than popularity by more than 0.003 of NDCG@10."
-    )
+    verdict = "Without any item every method ranks about as well as popularity, within 0.003 of NDCG@10"
+    if worse:
+        verdict += f", but for {', '.join(worse)}, which is behind it among all items and not among 99"
     head = ["method", *(f"{known} {'item' if known == '1' else 'items'}" for known in KNOWN), "devices of the run"]
     fair = found[0]["new_items"]["fair"]
     reference = ["popularity", popular, popular, popular, popular, popular]
@@ -88,7 +86,7 @@ federec train fedmf --data tastes --rounds 3 --out runs/cold
 federec evaluate runs/cold --cold-start
 ```
 
-{verdict} One item is enough for each of them to pass it.
+{verdict}. With one item each of them is ahead of it.
 
 ## New devices
 
