@@ -1,4 +1,4 @@
-"""Imports point one way: cli -> checks -> reproduction -> auditing -> runtimes -> network -> tracking -> runs ->
+"""Imports point one way: cli -> checks -> reproduction -> auditing -> web -> runtimes -> network -> tracking -> runs ->
 reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators -> cohort -> data,
 federation -> kernels, privacy, and evaluation -> data. Errors, files, settings and streams may be used by all."""
 
@@ -24,6 +24,7 @@ for package in (
     "tracking",
     "network",
     "runtimes",
+    "web",
     "auditing",
     "reproduction",
     "checks",
