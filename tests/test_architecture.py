@@ -1,7 +1,7 @@
-"""Imports point one way: cli -> checks -> reproduction -> web -> serving -> export -> auditing -> runtimes -> network ->
-tracking -> runs -> reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators -> cohort
--> data, federation -> kernels, privacy, and evaluation -> data. Errors, files, settings and streams may be used by
-all."""
+"""Imports point one way: cli -> checks -> reproduction -> web -> serving -> export -> auditing -> runtimes -> network
+-> tracking -> runs -> reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators ->
+cohort -> data, federation -> kernels, privacy, and evaluation -> data. Errors, files, settings and streams may be used
+by all."""
 
 import ast
 from pathlib import Path
