@@ -11,7 +11,7 @@ from tests.web.federation.console import Console
 
 from federec.network.certificates import Authority, Identity
 
-MODULES = ["bytes", "json", "messages", "certificates", "secure_sum"]
+MODULES = ["bytes", "certificates", "client", "device", "messages", "policy", "ranking", "secure_sum", "split", "store", "vector"]
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from pathlib import Path
 from tests.web.node import STATIC
 
 FEDERATION = STATIC / "federation"
-MODULES = [path.stem for folder in (STATIC, FEDERATION) for path in folder.glob("*.js")]
 
 
 class Refused(Exception):

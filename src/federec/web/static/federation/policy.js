@@ -38,7 +38,7 @@ export function planOf(config, items) {
   if (!stages.includes("secure-sum")) {
     throw new Refusal("the federation's server would read what each device sends, and so what you like; this page only takes part in secure sums");
   }
-  if (stages.length !== 1 || !(channel[0].most > 0)) {
+  if (stages.length !== 1 || !(typeof channel[0].most === "number" && channel[0].most > 0)) {
     throw new Refusal(`the federation's channel is ${stages.join(", ")}; a page only knows secure-sum`);
   }
   if (config.attack !== null || (config.split !== null && config.split !== "leave-one-out")) {
@@ -49,10 +49,11 @@ export function planOf(config, items) {
   }
   const given = settings !== null && typeof settings === "object" ? settings : {};
   const whole = (value, least, most) => Number.isInteger(value) && value >= least && value <= most;
+  const step = (value) => typeof value === "number" && value >= 0;
   const names = Object.keys(given).sort().join();
   const fits = names === [...known.settings].sort().join() && whole(given.dim, 1, MOST_DIM) && whole(given.batch, 1, 2 ** 31)
-    && whole(given.negatives, 0, 1000) && whole(given.epochs, 1, MOST_STEPS) && given.lr >= 0 && given.item_lr_factor >= 0
-    && (given.hidden ?? []).length === 0;
+    && whole(given.negatives, 0, 1000) && whole(given.epochs, 1, MOST_STEPS) && step(given.lr) && step(given.item_lr_factor)
+    && (known.settings === COMMON || given.hidden?.length === 0);
   if (!fits) throw new Refusal(`the federation's settings of ${method} are not ones that this page knows`);
   const { negatives, batch, epochs, dim, lr } = given;
   const learning = { negatives, batch, epochs, rate: lr, itemRate: lr * items * given.item_lr_factor, passes: 0, disjoint: true };

@@ -61,7 +61,10 @@ function open(closed, rank) {
 }
 
 /** @returns {number} how many of the others do not score below an item; a score that is not a number counts against it */
-export const rankAmong = (score, item, others) => others.filter((other) => !(score(other) < score(item))).length;
+export function rankAmong(score, item, others) {
+  const own = score(item);
+  return others.filter((other) => !(score(other) < own)).length;
+}
 
 /** @returns {number} the same among all items but some */
 export function rankAmongAll(score, item, items, without) {
