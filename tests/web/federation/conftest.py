@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 from tests.web.federation.console import Console
 
 from federec.network.certificates import Authority, Identity
 
-MODULES = ["bytes", "certificates", "client", "device", "messages", "policy", "ranking", "secure_sum", "split", "store", "vector"]
+MODULES = [
+    "bytes",
+    "certificates",
+    "client",
+    "device",
+    "messages",
+    "policy",
+    "ranking",
+    "secure_sum",
+    "split",
+    "store",
+    "vector",
+]
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import torch
 
 from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
-from federec.network.settings import FederationSettings
 from federec.network.parameters import start
+from federec.network.settings import FederationSettings
 from federec.runs.folder import RunFolder
 
 BEGIN = """const key = await crypto.subtle.importKey("pkcs8", secret, {name: "ECDSA", namedCurve: "P-256"}, false, ["sign"]);
@@ -44,17 +44,7 @@ class TabNode:
             ]
             console(
                 BEGIN,
-                **{
-                    "name": self.name,
-                    "secret": folder.identity.secret(),
-                    "certificate": folder.identity.certificate,
-                    "root": folder.root.decode(),
-                    "slot": str(folder.slots[0]),
-                    "begin": start_of(run),
-                    "labels": list(labels),
-                    "cohort": cohort,
-                    "picks": picks,
-                },
+                name=self.name, secret=folder.identity.secret(), certificate=folder.identity.certificate, root=folder.root.decode(), slot=str(folder.slots[0]), begin=start_of(run), labels=list(labels), cohort=cohort, picks=picks,
             )
 
     def answer(self, content, crash=""):

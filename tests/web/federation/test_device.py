@@ -96,11 +96,18 @@ def alone(console, random_split, tmp_path, monkeypatch):
     """A tab of a federation that has not begun, and the orders of its server."""
     hurry(monkeypatch)
     made = federated(
-        tmp_path / "run", random_split(users=4, items=30).data, "pfedrec", nodes=4, settings=SMALL, channel=("secure-sum",)
+        tmp_path / "run",
+        random_split(users=4, items=30).data,
+        "pfedrec",
+        nodes=4,
+        settings=SMALL,
+        channel=("secure-sum",),
     )
     path, key = shares(made.run)[0]
     tab = TabNode(console, made.run, path, key)
-    server = Server(InProcess({}), made.run, made.config, FederationSettings.read(made.run), Events(made.run / "e"), b"root")
+    server = Server(
+        InProcess({}), made.run, made.config, FederationSettings.read(made.run), Events(made.run / "e"), b"root"
+    )
     tab.order = server.order("query", 1, next_="round 1, train")
     return tab
 

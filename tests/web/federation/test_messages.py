@@ -13,7 +13,9 @@ from federec.network.parameters import Payload
 
 pytestmark = needs_node
 CONFIG = {"method": "pfedrec", "settings": {"lr": 1e-05, "dim": 4, "lé\x7f😀": [1.0, True, None, -2, 1e300]}, "b": {}}
-READ = "const order = messages.parseOrder(content); return {...order, asked: null, digest: await messages.digest(order)};"
+READ = (
+    "const order = messages.parseOrder(content); return {...order, asked: null, digest: await messages.digest(order)};"
+)
 
 
 def order(**values):
@@ -46,7 +48,9 @@ def test_a_reply_has_the_bytes_that_python_writes(console, run, round_, advert, 
     version = Catalogue(("a", "é")).version
     sent = Reply(run, round_, version, 1, advert=advert, sealed=sealed, failed="device")
     made = {"run": run, "round": round_, "catalogue": version, "devices": 1, "failed": "device"}
-    assert console("return messages.packReply(reply);", reply=made | {"advert": advert, "sealed": sealed}) == sent.pack()
+    assert (
+        console("return messages.packReply(reply);", reply=made | {"advert": advert, "sealed": sealed}) == sent.pack()
+    )
 
 
 def test_the_version_of_a_catalogue_is_that_of_python(console):

@@ -60,7 +60,9 @@ class Session:
 
     def play(self, not_shared=(), not_masked=(), not_unmasked=()):
         rosters = self.collector.rosters()
-        shared = {n: self.parties[n].share(o, self.root, self.smallest) for n, o in rosters.items() if n not in not_shared}
+        shared = {
+            n: self.parties[n].share(o, self.root, self.smallest) for n, o in rosters.items() if n not in not_shared
+        }
         delivered = self.collector.shares(shared)
         inputs = {
             n: self.parties[n].mask(self.values[n], o, CONTEXT) for n, o in delivered.items() if n not in not_masked

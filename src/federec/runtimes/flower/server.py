@@ -21,8 +21,9 @@ from federec.network.server import serve
 from federec.network.settings import EVENTS, FederationSettings
 from federec.network.transport import Delivery
 from federec.runs.folder import RunFolder
+from federec.runtimes.bounds import Connection
 from federec.runtimes.flower.admission import AUDIT, Admission
-from federec.runtimes.flower.gate import Connection, fleet_app
+from federec.runtimes.flower.gate import fleet_app
 from federec.runtimes.flower.link import Link
 from federec.runtimes.flower.records import MEGABYTES, NODES, is_loopback
 
