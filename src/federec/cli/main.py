@@ -28,6 +28,7 @@ from federec.cli import (
     reproduce,
     train,
     tune,
+    web,
 )
 from federec.errors import UserError
 
@@ -44,6 +45,7 @@ app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("recommend")(recommend.recommend)
+app.command("web")(web.web)
 app.command("audit")(audit.audit)
 app.command("methods")(methods.methods)
 app.command("check")(check.check)
