@@ -1,9 +1,10 @@
-"""What strangers and devices can ask of a server at most: sizes, rates, slow bodies, connections. Used by every port."""
+"""What strangers and devices can ask of a port at most: sizes, rates, slow bodies, connections."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -31,16 +32,16 @@ class Refused(Exception):
 
 
 class Traffic:
-    """How much one node asks."""
+    """How much one node asks; or a place with many, which may ask so many `times` as much."""
 
-    def __init__(self) -> None:
-        self.running, self.left, self.at = 0, _BURST, time.monotonic()
+    def __init__(self, times: int = 1) -> None:
+        self.times, self.running, self.left, self.at = times, 0, times * _BURST, time.monotonic()
 
     def begin(self) -> None:
         """A Refused where this request is one too many."""
         now = time.monotonic()
-        self.left, self.at = min(_BURST, self.left + (now - self.at) * _RATE), now
-        if self.running >= _AT_ONCE or self.left < 1:
+        self.left, self.at = min(self.times * _BURST, self.left + (now - self.at) * self.times * _RATE), now
+        if self.running >= self.times * _AT_ONCE or self.left < 1:
             raise Refused(429, "too many requests")
         self.running, self.left = self.running + 1, self.left - 1
 
@@ -69,6 +70,17 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
     except TimeoutError:
         raise Refused(408, "the message is too slow") from None
     return b"".join(parts)
+
+
+async def gone(order: Coroutine[Any, Any, None], receive: Receive) -> bool:
+    """Wait for an order, as long as the node does; whether it has gone away meanwhile."""
+    waiting = asyncio.ensure_future(order)
+    left = asyncio.ensure_future(receive())  # the next that comes after the body is that the connection is closed
+    await asyncio.wait({waiting, left}, timeout=HOLD, return_when=asyncio.FIRST_COMPLETED)
+    lost = left.done()
+    waiting.cancel()
+    left.cancel()
+    return lost
 
 
 async def _drained(receive: Receive) -> None:

@@ -6,7 +6,6 @@ it, and it is neither too large nor one of too many. Nothing else listens: no Co
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from base64 import b64decode
 
@@ -87,7 +86,6 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        self.link.loop = asyncio.get_running_loop()
         try:
             public = self._sender(scope)
             traffic = self.nodes.setdefault(public, Traffic())
@@ -99,8 +97,10 @@ class Gate:
             return
         try:
             body = await bounds.read_body(scope, receive, self.most if scope["path"] == _PUSH else bounds.SMALL)
-            if scope["path"] == _PULL and await self._gone(public, receive):
-                return
+            if scope["path"] == _PULL:
+                node = self.link.node_public_key_to_node_id.get(public, 0)
+                if await bounds.gone(self.link.order_for(node), receive):
+                    return
             await self.app(scope, bounds.replayed(body, receive), send)
         except Refused as refused:
             await bounds.refuse(refused, scope, receive, send)
@@ -127,13 +127,3 @@ class Gate:
         if not verify_signature(bytes_to_public_key(public), timestamp.encode(), signature):
             raise Refused(401, "the signature does not fit")
         return public
-
-    async def _gone(self, public: bytes, receive: Receive) -> bool:
-        """Wait for an order, as long as the node does; whether it has gone away meanwhile."""
-        order = asyncio.ensure_future(self.link.order_for(self.link.node_public_key_to_node_id.get(public, 0)))
-        gone = asyncio.ensure_future(receive())  # the next that comes after the body is that the connection is closed
-        await asyncio.wait({order, gone}, timeout=bounds.HOLD, return_when=asyncio.FIRST_COMPLETED)
-        lost = gone.done()
-        order.cancel()
-        gone.cancel()
-        return lost
