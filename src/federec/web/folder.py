@@ -43,8 +43,9 @@ def write_web(run: str | Path, out: str | Path, precision: Precision = "int8") -
     return path
 
 
-def page_files(run: str | Path, precision: Precision = "int8") -> dict[str, bytes]:
-    """All files of a run's page by their names, which are relative addresses."""
+def page_files(run: str | Path, precision: Precision = "int8", gateway: str = "") -> dict[str, bytes]:
+    """All files of a run's page by their names, which are relative addresses. `gateway` is that of a federation's
+    gateway, if the page is to join one."""
     folder = RunFolder(run)
     result, config = folder.result(), folder.config()
     method, point = config.build(), folder.checkpoint()
@@ -76,6 +77,7 @@ def page_files(run: str | Path, precision: Precision = "int8") -> dict[str, byte
         "channel": channel,
         "figures": figures,
         "model": _digest(files),
+        "gateway": gateway,
         **model.settings,
     }
     files[_ROOT] = json.dumps(page).encode()

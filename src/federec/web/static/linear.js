@@ -26,6 +26,7 @@ import { gather, held, sigmoid } from "./rows.js";
  * @property {Int32Array} ids The items that were touched, ascending.
  * @property {Float32Array} rows Their tuned rows [ids, dim].
  * @property {Float32Array} received The rows as they were.
+ * @property {[number, number]} losses Sum of the steps' losses, and how many there were.
  */
 
 /**
@@ -63,6 +64,8 @@ export function learn(plan, received, dim, start, slots, labels, key) {
   const count = slots.length;
   const half = (count + 1) >> 1;
   let places = order(key, 0, count);
+  /** @type {[number, number]} */
+  const losses = [0, 0];
   for (let turn = 0; turn < plan.passes + plan.epochs; turn++) {
     if (turn > 0 && !plan.passes) places = order(key, turn, count);
     const rebuilds = turn < plan.passes;
@@ -70,8 +73,10 @@ export function learn(plan, received, dim, start, slots, labels, key) {
     const last = rebuilds ? half : count;
     for (let begin = first; begin < last; begin += plan.batch) {
       const batch = places.subarray(begin, Math.min(last, begin + plan.batch));
-      const step = (/** @type {number} */ rate, /** @type {number} */ itemRate) =>
-        descend(rows, dim, weight, batch, slots, labels, rate, itemRate);
+      const step = (/** @type {number} */ rate, /** @type {number} */ itemRate) => {
+        losses[0] += descend(rows, dim, weight, batch, slots, labels, rate, itemRate);
+        losses[1] += 1;
+      };
       if (rebuilds) step(plan.rate, 0);
       else if (plan.passes) step(0, plan.itemRate);
       else if (plan.alternate) {
@@ -80,7 +85,7 @@ export function learn(plan, received, dim, start, slots, labels, key) {
       } else step(plan.rate, plan.itemRate);
     }
   }
-  return { weight, rows };
+  return { weight, rows, losses };
 }
 
 /**
@@ -94,13 +99,17 @@ export function learn(plan, received, dim, start, slots, labels, key) {
  * @param {Float32Array} labels
  * @param {number} rate
  * @param {number} itemRate
+ * @returns {number} the loss before the step
  */
 function descend(rows, dim, weight, batch, slots, labels, rate, itemRate) {
   const errors = new Float64Array(batch.length);
   const gradient = new Float64Array(weight.length);
+  let loss = 0;
   for (let i = 0; i < batch.length; i++) {
     const row = slots[batch[i]] * dim;
-    const error = (sigmoid(score(rows, row, dim, weight)) - labels[batch[i]]) / batch.length;
+    const z = score(rows, row, dim, weight);
+    loss += Math.max(z, 0) - z * labels[batch[i]] + Math.log1p(Math.exp(-Math.abs(z)));
+    const error = (sigmoid(z) - labels[batch[i]]) / batch.length;
     errors[i] = error;
     if (!rate) continue;
     for (let k = 0; k < dim; k++) gradient[k] += error * rows[row + k];
@@ -113,6 +122,7 @@ function descend(rows, dim, weight, batch, slots, labels, rate, itemRate) {
     }
   }
   if (rate) for (let k = 0; k < weight.length; k++) weight[k] -= rate * gradient[k];
+  return loss / batch.length;
 }
 
 /**

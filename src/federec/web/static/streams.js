@@ -10,6 +10,7 @@ const SECOND = 0x94d049bb133111ebn;
 /** The draws of one device in one round are numbered. Each purpose has its own base, so purposes never overlap. */
 export const NEGATIVES = 0n << 40n;
 export const SHUFFLE = 1n << 40n;
+export const CANDIDATES = 3n << 40n;
 export const HOLDOUT = 4n << 40n;
 export const LAPLACE = 8n << 40n;
 export const GAUSSIAN = 10n << 40n;

@@ -1,0 +1,60 @@
+/** Where a tab keeps what it is to a federation: values by name, each replaced whole or not at all. */
+
+const DATABASE = "federec federation";
+const VALUES = "values";
+
+/** A store that lasts as long as the program, for tests. */
+export class MemoryStore {
+  values = new Map();
+
+  async get(name) {
+    return structuredClone(this.values.get(name));
+  }
+
+  async put(name, value) {
+    this.values.set(name, structuredClone(value));
+  }
+
+  async clear() {
+    this.values.clear();
+  }
+}
+
+/** A store in the browser's IndexedDB. */
+export class BrowserStore {
+  async get(name) {
+    return this.transact("readonly", (values) => values.get(name));
+  }
+
+  async put(name, value) {
+    await this.transact("readwrite", (values) => values.put(value, name));
+  }
+
+  /** Forget everything. */
+  async clear() {
+    await this.transact("readwrite", (values) => values.clear());
+  }
+
+  async transact(mode, act) {
+    const database = await opened();
+    try {
+      return await new Promise((resolve, reject) => {
+        const transaction = database.transaction(VALUES, mode, { durability: "strict" });
+        const request = act(transaction.objectStore(VALUES));
+        transaction.oncomplete = () => resolve(request.result); // then, and not before, it is on the disk
+        transaction.onabort = () => reject(transaction.error);
+      });
+    } finally {
+      database.close();
+    }
+  }
+}
+
+function opened() {
+  return new Promise((resolve, reject) => {
+    const request = indexedDB.open(DATABASE, 1);
+    request.onupgradeneeded = () => request.result.createObjectStore(VALUES);
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
