@@ -14,13 +14,16 @@ from federec.plugins.registry import build
 from federec.web.plans import form_of, plan_of
 
 SEED = 7
-LINEAR = """const key = streams.streamKey(seed, round, number);
-return linear.linearRound(plan, floats(table), dim, floats(weight), positives, draw.distinct(positives), key);"""
-ADDITIVE = """const key = streams.streamKey(seed, round, number);
-const start = floats(own);
-const ownRows = (ids) => rows.gather(start, ids, dim);
-const closed = draw.distinct(positives);
-return additive.additiveRound(plan, floats(table), ownRows, dim, floats(weight), positives, closed, key);"""
+LINEAR = """return devices.map(({ plan, table, weight, positives, round, number }) => {
+  const key = streams.streamKey(seed, round, number);
+  return linear.linearRound(plan, floats(table), dim, floats(weight), positives, draw.distinct(positives), key);
+});"""
+ADDITIVE = """return devices.map(({ plan, table, own, weight, positives, round, number }) => {
+  const key = streams.streamKey(seed, round, number);
+  const ownRows = (ids) => rows.gather(floats(own), ids, dim);
+  const closed = draw.distinct(positives);
+  return additive.additiveRound(plan, floats(table), ownRows, dim, floats(weight), positives, closed, key);
+});"""
 
 
 def python_round(method, devices, state, user, round_):
@@ -63,30 +66,30 @@ def test_a_round_in_the_page_is_the_methods_round(split_of, name, plugins, setti
     method = build(name, plugins, settings)
     devices = histories(split_of, items, (5, 20, items - 10 if items < 100 else 40))
     form = form_of(method, items)
-    state = State.start(method, items, len(devices), 1)
-    for user, round_ in ((0, 1), (1, 3), (2, 12)):
+    state, linear = State.start(method, items, len(devices), 1), isinstance(form, LinearScore)
+    nothing = torch.zeros(items, method.dim)
+    tables = {"table": state.shared.get((form.table if linear else form.common) or "", nothing)}
+    if not linear:
+        tables["own"] = state.stores[form.own].start if form.own else nothing
+    players = ((0, 1), (1, 3), (2, 12))
+    given = []
+    for user, round_ in players:
         positives = devices.train[devices.ptr[user] : devices.ptr[user + 1]]
-        given = {"seed": SEED, "round": round_, "number": user, "positives": positives, "dim": method.dim}
-        given["plan"] = plan_of(method, form, round_)
-        parts = [state.private[part][user].flatten() for part in (form.weight, form.bias) if part]
-        given["weight"] = torch.cat(parts)
+        weight = torch.cat([state.private[part][user].flatten() for part in (form.weight, form.bias) if part])
+        plan = plan_of(method, form, round_)
+        given.append({"plan": plan, "weight": weight, "positives": positives, "round": round_, "number": user} | tables)
+    modules, body = (["linear"], LINEAR) if linear else (["rows", "additive"], ADDITIVE)
+    found = node(["streams", "draw", *modules], body, devices=given, seed=SEED, dim=method.dim)
+    parts = {"rows": form.table} if linear else {"common": form.common, "own": form.own}
+    for (user, round_), got in zip(players, found, strict=True):
         cohort, before = python_round(method, devices, state, user, round_)
-        weight = torch.cat([cohort.params[part].flatten() for part in (form.weight, form.bias) if part])
-        if isinstance(form, LinearScore):
-            got = node(["streams", "draw", "linear"], LINEAR, table=state.shared[form.table], **given)
-            close(got["rows"], cohort.tables[form.table])
-            assert torch.equal(torch.tensor(got["received"]), before[form.table].flatten())
-        else:
-            nothing = torch.zeros(items, method.dim)
-            table = state.shared[form.common] if form.common else nothing
-            own = state.stores[form.own].start if form.own else nothing
-            modules = ["streams", "draw", "rows", "additive"]
-            got = node(modules, ADDITIVE, table=table, own=own, **given)
-            for kind, part in (("common", form.common), ("own", form.own)):
-                if part:
-                    close(got[kind], cohort.tables[part])
         assert got["ids"] == cohort.rows.ids.tolist()
-        close(got["weight"], weight)
+        for kind, name in parts.items():
+            if name is not None:
+                close(got[kind], cohort.tables[name])
+        if next(iter(parts.values())):
+            assert torch.equal(torch.tensor(got["received"]), before[next(iter(parts.values()))].flatten())
+        close(got["weight"], torch.cat([cohort.params[part].flatten() for part in (form.weight, form.bias) if part]))
 
 
 @pytest.mark.parametrize(

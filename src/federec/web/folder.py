@@ -57,8 +57,8 @@ def page_files(run: str | Path, precision: Precision = "int8", gateway: str = ""
         raise UserError(f"a page holds at most {MOST_ITEMS:,} items, and this run has {len(catalogue):,}")
     model = page_model(method, point.best_state.shared, point.best.round, config.seed, precision)
     channel, figures = None, 0
-    if isinstance(method, DeviceMethod):  # as a federation of this run would have it
-        asked = config if config.channel is not None else config.model_copy(update={"channel": SECURE})
+    if isinstance(method, DeviceMethod):  # a simulation without stages is shown as a federation would send it
+        asked = config if config.channel or federated else config.model_copy(update={"channel": SECURE})
         channel = [plain(stage) for stage in asked.link(method).channel.stages]
         figures = length({name: Param((0,)) for name in method.sends()}, 0)
     files = {

@@ -205,7 +205,8 @@ function showSteps(steps) {
   const shown = steps.map((step, at) => stepShown(step, at === steps.length - 1 && step.name.endsWith("leaves")));
   const missing = page.channel.map((stage) => stage.stage).filter((name) => !["clip", "secure-sum"].includes(name));
   const left = steps.at(-1)?.name.endsWith("leaves");
-  if (!left && missing.length === 0) shown.push(element("p", {}, "Masks need an address that begins with https, or localhost."));
+  if (page.channel.length === 0) shown.push(element("p", {}, "This run has no stages: the server would get these bytes as they are."));
+  else if (!left && missing.length === 0) shown.push(element("p", {}, "Masks need an address that begins with https, or localhost."));
   if (missing.length) shown.push(element("p", {}, `This page does not show what the stage '${missing[0]}' does, nor those behind it.`));
   $("told").replaceChildren(...shown);
 }
