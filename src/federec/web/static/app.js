@@ -1,5 +1,6 @@
 /** The page itself: what a person sees and does. Learning is in `worker.js`, keeping in `store.js`. */
 
+import { section } from "./federation/section.js";
 import { fetchFile } from "./model.js";
 import { exported, imported } from "./portable.js";
 import { searcher } from "./search.js";
@@ -259,6 +260,8 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
+const federation = page.gateway ? section(page.gateway, labels, device) : null;
+
 $("query").addEventListener("input", showResults);
 $("others").addEventListener("click", () => {
   offered = someTitles();
@@ -300,6 +303,7 @@ $("yes").addEventListener("click", async () => {
   showPicks();
   showResults();
   ask();
+  await federation?.forget();
   await erase();
   $("data-status").textContent = "Erased: your picks, what was learned from them, and the copy of this page for offline use.";
   $("offline").textContent = "";

@@ -54,8 +54,8 @@ export function unfit(description) {
  * What a tab keeps after it was invited. A Refusal where the invitation is not one of this federation.
  * @param {string} code the invitation, as the person got it; the gateway never sees it
  * @param {Description} description
- * @param {{labels: string[], slot: bigint, cohort: number}} own the page's catalogue, the device's number in the random
- *   streams, and the fewest nodes to hide among
+ * @param {Parameters<typeof newState>[3]} own the page's catalogue, the device's number in the random streams, the fewest
+ *   nodes to hide among, and what the tab has answered before, if anything
  */
 export async function invited(code, description, own) {
   let content;
@@ -100,13 +100,17 @@ export class Client {
    * @param {string} base
    * @param {import("./device.js").Device} device
    * @param {import("./device.js").Identity} identity
-   * @param {(event: {kind: string, text?: string, bytes?: number}) => void} tell
+   * @param {(event: {kind: string, text?: string, bytes?: number}) => Promise<void>} tell
    */
   constructor(base, device, identity, tell) {
-    Object.assign(this, { base, device, identity, tell, token: "", stopping: new AbortController() });
+    Object.assign(this, { base, device, identity, tell, token: "", stopping: new AbortController(), staying: null });
   }
 
-  /** Take part; connect again whenever the connection is lost. Ends when stopped, or when the gateway does not admit it. */
+  /** Take part; connect again whenever the connection is lost. */
+  begin() {
+    this.staying = this.stay();
+  }
+
   async stay() {
     let pause = SOON;
     while (!this.stopping.signal.aborted) {
@@ -120,16 +124,20 @@ export class Client {
         const expired = error.status === 401 && this.token;
         this.token = "";
         if (expired) continue;
-        this.tell({ kind: "waiting", text: error instanceof Refusal ? error.message : "no connection to the federation; trying again" });
+        await this.tell({ kind: "waiting", text: error instanceof Refusal ? error.message : "no connection to the federation; trying again" });
       }
-      await new Promise((resolve) => setTimeout(resolve, pause));
+      await new Promise((resolve) => {
+        const timer = setTimeout(resolve, pause);
+        this.stopping.signal.addEventListener("abort", () => resolve(clearTimeout(timer)), { once: true });
+      });
       pause = Math.min(LATER, pause * 2);
     }
   }
 
-  /** Leave: the federation does not wait for this tab any more. */
+  /** Leave: the federation does not wait for this tab any more. What was being done has ended then. */
   async stop() {
     this.stopping.abort();
+    await this.staying;
     if (this.token) await fetch(`${this.base}leave`, { ...QUIET, method: "POST", headers: this.bearer() }).catch(() => {});
   }
 
@@ -145,7 +153,7 @@ export class Client {
     const body = { key: base64url(this.identity.public), challenge, signature: base64url(signature) };
     const response = await this.post("join", JSON.stringify(body), { "content-type": "application/json" });
     this.token = (await response.json()).token;
-    this.tell({ kind: "connected" });
+    await this.tell({ kind: "connected" });
   }
 
   /** Ask for an order, which may take a while, and answer it. */
@@ -156,7 +164,7 @@ export class Client {
     const reply = await this.device.answer(new Uint8Array(await response.arrayBuffer()));
     try {
       await this.post("reply", reply, { ...this.bearer(), "federec-ticket": ticket, "content-type": "application/octet-stream" });
-      this.tell({ kind: "sent", bytes: reply.length });
+      await this.tell({ kind: "sent", bytes: reply.length });
     } catch (error) {
       if (error.status !== 403 && error.status !== 413) throw error; // a reply that nobody waits for any more is dropped
     }

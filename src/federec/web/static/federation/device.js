@@ -41,10 +41,14 @@ export const STATE = "device";
  * @property {string[]} learned Labels of the items that they were learned from.
  */
 
-/** @returns {State} of a tab that was invited and has learned nothing yet */
-export function newState(identity, root, start, { labels, slot, cohort }) {
-  const fresh = { ledger: emptyLedger(), run: "", weights: {}, learned: [] };
-  return { identity, root, start, labels, slot, policy: { ...POLICY, cohort }, ...fresh };
+/**
+ * @param {{labels: string[], slot: bigint, cohort: number, ledger?: import("./ledger.js").Ledger}} own `ledger` is that of a tab
+ *   that was there before: what it has answered, it does not answer again. It may take part in one more run.
+ * @returns {State} of a tab that was invited and has learned nothing yet
+ */
+export function newState(identity, root, start, { labels, slot, cohort, ledger = emptyLedger() }) {
+  const policy = { ...POLICY, cohort, runs: ledger.spent.runs.length + 1 };
+  return { identity, root, start, labels, slot, policy, ledger, run: "", weights: {}, learned: [] };
 }
 
 /** A tab at a federation. It keeps a `State` in a store, see `store.js`. */

@@ -34,9 +34,13 @@ export class BrowserStore {
     await this.transact("readwrite", (values) => values.put(value, name));
   }
 
-  /** Forget everything. */
-  async clear() {
-    await this.transact("readwrite", (values) => values.clear());
+  /** Forget everything: the database itself goes. */
+  clear() {
+    return new Promise((resolve, reject) => {
+      const request = indexedDB.deleteDatabase(this.name);
+      request.onsuccess = () => resolve();
+      request.onerror = () => reject(request.error);
+    });
   }
 
   async transact(mode, act) {
