@@ -9,14 +9,12 @@ from pathlib import Path
 from safetensors.numpy import save
 
 from federec import __version__
-from federec.cohort.layers import Param
 from federec.errors import UserError
 from federec.export.precision import Precision
 from federec.files import as_path, make_folder, read_bytes, write_atomic
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
 from federec.network.policy import SECURE
-from federec.network.vector import length
 from federec.runs.folder import RunFolder
 from federec.runtimes.run import data_of
 from federec.stages.registry import plain
@@ -56,11 +54,10 @@ def page_files(run: str | Path, precision: Precision = "int8", gateway: str = ""
     if len(catalogue) > MOST_ITEMS:
         raise UserError(f"a page holds at most {MOST_ITEMS:,} items, and this run has {len(catalogue):,}")
     model = page_model(method, point.best_state.shared, point.best.round, config.seed, precision)
-    channel, figures = None, 0
+    channel = None
     if isinstance(method, DeviceMethod):  # a simulation without stages is shown as a federation would send it
         asked = config if config.channel or federated else config.model_copy(update={"channel": SECURE})
         channel = [plain(stage) for stage in asked.link(method).channel.stages]
-        figures = length({name: Param((0,)) for name in method.sends()}, 0)
     files = {
         "model.safetensors": save(model.tensors),
         "catalogue.json": catalogue.text().encode(),
@@ -75,7 +72,6 @@ def page_files(run: str | Path, precision: Precision = "int8", gateway: str = ""
         "seed": config.seed,
         "precision": precision,
         "channel": channel,
-        "figures": figures,
         "model": _digest(files),
         "gateway": gateway,
         **model.settings,

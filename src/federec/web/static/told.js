@@ -6,9 +6,9 @@
 import { joined } from "./federation/bytes.js";
 import { catalogueVersion, packReply } from "./federation/messages.js";
 import { save, tensor } from "./federation/safetensors.js";
+import { flat } from "./federation/vector.js";
 import { change } from "./rows.js";
 
-const STEPS = 1 << 24; // of a secure sum, in the range of values that it carries
 const WORD = 4; // bytes of a masked number
 const MOST_WHOLE = 16 << 20; // bytes; of what is longer only the beginning is made
 const VERSION = Uint8Array.of(1); // of the secure sum's own messages
@@ -120,19 +120,18 @@ function clipped(model, picks, update, { norm, power }) {
  * In the vector a table has all items in their order, so that the place of a number says nothing about who sent it.
  */
 async function masked(model, update, most) {
-  const { items, figures } = model.page;
-  const width = model.page.kind === "neighbours" ? items : update.width;
-  const count = figures + items * width;
-  const shown = Math.min(count, MOST_WHOLE / WORD);
-  const vector = new Int32Array(shown);
-  vector[0] = vector[1] = 1; // one device, and that it says something of the table; its metrics stay 0 in this page
+  const { items, kind } = model.page;
+  const width = kind === "neighbours" ? items : update.width;
+  const figures = flat(new Map(), [new Float32Array(0)], items, most).length; // metrics stay 0 in this page
+  const table = new Float32Array(Math.min(items * width, MOST_WHOLE / WORD - figures));
   update.ids.forEach((item, at) => {
     for (let k = 0; k < update.width; k++) {
-      const place = figures + item * width + (model.page.kind === "neighbours" ? update.ids[k] : k);
-      const value = Math.max(-most, Math.min(most, update.values[at * update.width + k]));
-      if (place < shown) vector[place] = rounded(value / ((2 * most) / STEPS));
+      const column = kind === "neighbours" ? update.ids[k] : k;
+      table[item * width + column] = update.values[at * update.width + k]; // beyond the end it is left out
     }
   });
+  const vector = Int32Array.from(flat(new Map(), [table], items, most));
+  const count = figures + items * width;
   const plain = new Uint8Array(vector.buffer);
   const first = {
     name: "Secure sum: whole numbers",
@@ -156,15 +155,9 @@ async function masked(model, update, most) {
       name: "Secure sum: what leaves",
       text: "Every number has a random one added to it. The result is as likely for any picks, so it tells the server nothing. Only the sum over all devices of a round has meaning: there the random numbers cancel. Here one random key makes the mask; in a federation the keys are agreed with the other devices.",
       bytes: message,
-      size: message.length + (count - shown) * WORD,
+      size: message.length + (count - vector.length) * WORD,
     },
   ];
-}
-
-/** The nearest whole number; a half goes to the even one, as in Python. */
-function rounded(value) {
-  const near = Math.round(value);
-  return Math.abs(value % 1) === 0.5 && near % 2 !== 0 ? near - 1 : near;
 }
 
 /** So many uniform bytes: AES-256 in counter mode under a new random key, as the masks of a secure sum are made. */
