@@ -39,9 +39,8 @@ def report(request):
     """Measured figures, printed when all is done."""
     figures = {}
     yield figures
-    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
-    for name, value in {"": "", **figures}.items():
-        terminal.write_line(f"{name}: {value}" if name else "")
+    with request.config.pluginmanager.get_plugin("capturemanager").global_and_fixture_disabled():
+        print("", *(f"{name}: {value}" for name, value in figures.items()), sep="\n")
 
 
 @pytest.fixture(scope="module")

@@ -209,7 +209,7 @@ def serve(
     gateway_certificates: Path | None = Option(
         None,
         readable=False,
-        help="Folder with server.pem and server.key that browsers trust; not needed on loopback, behind a proxy with TLS.",
+        help="Folder with server.pem and server.key that browsers trust; not needed on loopback, behind a proxy.",
     ),
 ) -> None:
     """Run the server of a federation until its run is finished.

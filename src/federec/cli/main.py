@@ -18,6 +18,8 @@ from federec.cli import (
     data,
     device,
     doctor,
+    evaluate,
+    export,
     federation,
     figure,
     methods,
@@ -45,6 +47,8 @@ app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("recommend")(recommend.recommend)
+app.command("evaluate")(evaluate.evaluate)
+app.command("export")(export.export)
 app.command("web")(web.web)
 app.command("audit")(audit.audit)
 app.command("methods")(methods.methods)

@@ -99,6 +99,9 @@ class FedALS(DeviceMethod):
         a = base + self.alpha * unfold(mean["outer"], self.dim)
         return {"items": torch.linalg.solve(a, (1 + self.alpha) * mean["linked"])}
 
+    def unknown(self, shared: Params, memory: Params) -> Tensor:
+        return shared["items"].norm(dim=1)  # the penalty keeps rows short that few devices pull
+
     def score(self, p: Params) -> Tensor:
         return dot(p["user"], p["items"])
 

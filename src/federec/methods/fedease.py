@@ -188,6 +188,9 @@ class FedEASE(DeviceMethod):
         x = weight.new_zeros(len(weight), len(shared["weights"])).scatter_add_(1, history.items, weight)
         return {"scores": (x @ shared["weights"]).gather(1, items)}
 
+    def unknown(self, shared: Params, memory: Params) -> Tensor:
+        return memory["gram"].diagonal()  # how many devices have each item
+
     def item_vectors(self, model: Params) -> Tensor:
         return model["weights"]
 

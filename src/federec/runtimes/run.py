@@ -83,7 +83,8 @@ class Run:
         return self.config.split_of(self.data)
 
     @cached_property
-    def _trainer(self) -> DeviceTrainer | CentralTrainer:
+    def trainer(self) -> DeviceTrainer | CentralTrainer:
+        """What plays its rounds and ranks for its users."""
         trainer = make_trainer(self.config, self.method, self._split, device_to_ask(self.config))
         assert isinstance(trainer, DeviceTrainer | CentralTrainer)
         return trainer
@@ -91,7 +92,7 @@ class Run:
     @cached_property
     def _recommender(self) -> Recommender:
         assert self.point.best_state is not None
-        return Recommender(self.data, self._trainer, self.point.best_state, self.point.best.round)
+        return Recommender(self.data, self.trainer, self.point.best_state, self.point.best.round)
 
     @overload
     def recommend(
@@ -183,7 +184,7 @@ class Run:
         True
         """
         users = self.ranks.get("users")  # runs of older versions have none
-        codes = (self._trainer.evaluator.users if users is None else users).cpu().numpy()
+        codes = (self.trainer.evaluator.users if users is None else users).cpu().numpy()
         counts = np.diff(self._split.ptr)[codes]
         columns: dict[str, Any] = {"user": self.data.user_ids[codes], "training_items": counts}
         for ranking in RANKINGS:

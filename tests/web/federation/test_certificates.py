@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from tests.web.federation.console import Refused
+from tests.web.console import Refused
 from tests.web.node import needs_node
 
 from federec.network import certificates

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.web.federation.console import Refused
+from tests.web.console import Refused
 from tests.web.node import needs_node
 
 from federec.network.catalogue import Catalogue

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.web.federation.console import Refused
+from tests.web.console import Refused
 from tests.web.node import needs_node
 
 from federec.errors import UserError

@@ -1,11 +1,10 @@
 /** The page itself: what a person sees and does. Learning is in `worker.js`, keeping in `store.js`. */
 
-import { section } from "./federation/section.js";
-import { fetchFile } from "./model.js";
+import { fetchFile } from "./files.js";
+import { hexDump } from "./hex.js";
 import { exported, imported } from "./portable.js";
 import { searcher } from "./search.js";
 import { erase, load, newDevice, save } from "./store.js";
-import { hexDump } from "./told.js";
 
 const SHOWN = 12; // search results, or titles to start with
 const DUMPED = 1024; // bytes of a message that are shown; all of them can be saved
@@ -108,7 +107,8 @@ function showResults() {
   const query = $("query").value.trim();
   const fits = query ? search(query) : offered;
   const chosen = new Set(picks());
-  const said = fits.length > SHOWN ? `${number.format(fits.length)} titles found, the first ${SHOWN} are:` : `${fits.length} titles found`;
+  const count = `${number.format(fits.length)} ${fits.length === 1 ? "title" : "titles"} found`;
+  const said = fits.length > SHOWN ? `${count}, the first ${SHOWN} are:` : count;
   $("found").textContent = query ? (fits.length ? said : "No title has these words.") : "Some to start with:";
   $("others").hidden = query !== "" || labels.length <= SHOWN;
   const chips = fits.slice(0, SHOWN).map((code) => {
@@ -260,7 +260,8 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
-const federation = page.gateway ? section(page.gateway, labels, device) : null;
+/** @type {{ forget: () => Promise<void> } | null} What the page is to a federation, if it has a gateway. */
+let federation = null;
 
 $("query").addEventListener("input", showResults);
 $("others").addEventListener("click", () => {
@@ -326,4 +327,8 @@ showPicks();
 showResults();
 ask();
 document.documentElement.dataset.ready = "true";
+if (page.gateway) {
+  const { section } = await import("./federation/section.js"); // not before the page can be used
+  federation = section(page.gateway, labels, device);
+}
 await keepOffline();

@@ -1,6 +1,7 @@
 /** Learns beside the page, so that typing and scrolling never wait for it. */
 
-import { fetchFile, readModel } from "./model.js";
+import { fetchFile } from "./files.js";
+import { readModel } from "./model.js";
 import { best, learn } from "./recommend.js";
 import { messageSteps } from "./told.js";
 
