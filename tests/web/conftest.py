@@ -1,15 +1,18 @@
-"""Small runs with titles."""
+"""Small runs with titles, a federation's root and its members, and the page's modules in node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.web.console import Console
 
 import federec as fr
+from federec.network.certificates import Authority, Identity
 from federec.plugins.registry import build
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -48,3 +51,42 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[fr.
         return kept[key]
 
     return run
+
+
+MODULES = [
+    "bytes",
+    "certificates",
+    "client",
+    "device",
+    "messages",
+    "policy",
+    "ranking",
+    "secure_sum",
+    "split",
+    "store",
+    "vector",
+]
+
+
+@pytest.fixture(scope="session")
+def console() -> Iterator[Console]:
+    found = Console(MODULES)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.create(tmp_path_factory.mktemp("root") / "ca")
+
+
+@pytest.fixture(scope="session")
+def admit(authority: Authority) -> Callable[..., Identity]:
+    """The identity of a node by number."""
+
+    @cache
+    def make(number: int, days: int = 365) -> Identity:
+        new = Identity.new()
+        return new.admitted(authority.admit(new.request(), days=days), authority.pem)
+
+    return make

@@ -1,31 +1,28 @@
 """A tab as a node of a federation in this process: the device of the page's modules, in node."""
 
+import json
 import math
 from contextlib import closing
 
-import torch
-
 from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
-from federec.network.parameters import start
-from federec.network.settings import FederationSettings
-from federec.runs.folder import RunFolder
+from federec.web.gateway.server import described
 
-BEGIN = """const key = await crypto.subtle.importKey("pkcs8", secret, {name: "ECDSA", namedCurve: "P-256"}, false, ["sign"]);
+BEGIN = """const curve = {name: "ECDSA", namedCurve: "P-256"};
+const key = await crypto.subtle.importKey("pkcs8", secret, curve, false, ["sign"]);
 const values = new store.MemoryStore();
-const der = certificates.fromPem(root);
-const state = await device.newState({key, certificate}, der, Float32Array.from(begin), labels, cohort);
-await values.put("device", {...state, slot: BigInt(slot)});
+const own = {labels, slot: BigInt(slot), cohort};
+const begun = device.newState({key, certificate}, certificates.fromPem(root), Float32Array.from(begin), own);
+await values.put(device.STATE, begun);
 const told = [];
-kept[name] = {store: values, told, picks, device: new device.Device(values, async () => kept[name].picks, (text) => told.push(text))};
+const tab = new device.Device(values, async () => kept[name].picks, (text) => told.push(text));
+kept[name] = {store: values, told, picks, device: tab};
 """
 
 
 def start_of(run):
-    """What every device's private parameters begin with in the run of a folder."""
-    config, settings = RunFolder(run).config(), FederationSettings.read(run)
-    private = start(config.build(), settings.sizes, 1, config.seed).private
-    return torch.cat([value[0].flatten() for value in private.values()]).tolist()
+    """What every device's private parameters begin with in the run of a folder, as a gateway tells it."""
+    return json.loads(described(run, b""))["start"]
 
 
 class TabNode:
@@ -44,7 +41,15 @@ class TabNode:
             ]
             console(
                 BEGIN,
-                name=self.name, secret=folder.identity.secret(), certificate=folder.identity.certificate, root=folder.root.decode(), slot=str(folder.slots[0]), begin=start_of(run), labels=list(labels), cohort=cohort, picks=picks,
+                name=self.name,
+                secret=folder.identity.secret(),
+                certificate=folder.identity.certificate,
+                root=folder.root.decode(),
+                slot=str(folder.slots[0]),
+                begin=start_of(run),
+                labels=list(labels),
+                cohort=cohort,
+                picks=picks,
             )
 
     def answer(self, content, crash=""):

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from tests.web.federation.console import Refused
+from tests.web.console import Refused
 from tests.web.node import needs_node
 
 from federec.network import certificates
@@ -86,7 +86,8 @@ def test_no_bit_of_a_certificate_can_be_changed(console, authority, admit):
 
 def test_signatures_are_those_of_python(console, admit, authority):
     identity = admit(1)
-    body = """const pair = await crypto.subtle.generateKey({name: "ECDSA", namedCurve: "P-256"}, true, ["sign", "verify"]);
+    body = """const curve = {name: "ECDSA", namedCurve: "P-256"};
+    const pair = await crypto.subtle.generateKey(curve, true, ["sign", "verify"]);
     const point = new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey));
     const signed = [];
     for (let at = 0; at < 300; at++) signed.push(await certificates.sign(pair.privateKey, Uint8Array.of(at)));

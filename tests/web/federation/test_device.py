@@ -158,7 +158,7 @@ def test_a_tab_takes_part_in_one_run_and_so_many_rounds(alone, console):
         await kept[name].store.put("device", state);""",
         name=alone.name,
     )
-    assert "takes part in one run" in refusal(alone, alone.order.pack())
+    assert "one run at a time" in refusal(alone, alone.order.pack())
 
 
 def test_a_tab_checks_what_it_is_sent(alone):
@@ -181,7 +181,7 @@ def test_a_tab_checks_what_it_is_sent(alone):
 
 
 def test_a_tab_answers_once(played, random_split, console):
-    """Whoever asks the same again gets the same bytes; another group or other parameters of the same round get nothing."""
+    """Whoever asks the same again gets the same bytes; in another group, or with other parameters, nothing."""
     data, seen = random_split(users=4, items=30).data, []
 
     class Asked(TabNode):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.web.federation.console import Refused
+from tests.web.console import Refused
 from tests.web.node import needs_node
 
 from federec.errors import UserError
@@ -22,7 +22,8 @@ class Tab:
     def __init__(self, console, identity, name, run=RUN):
         self.console, self.name = console, name
         self.advert = console(
-            """const key = await crypto.subtle.importKey("pkcs8", secret, {name: "ECDSA", namedCurve: "P-256"}, false, ["sign"]);
+            """const curve = {name: "ECDSA", namedCurve: "P-256"};
+            const key = await crypto.subtle.importKey("pkcs8", secret, curve, false, ["sign"]);
             kept[name] = await secure_sum.Party.begin({key, certificate}, run);
             return kept[name].advert;""",
             secret=identity.secret(),
@@ -35,7 +36,8 @@ class Tab:
         return self.console(f"return kept[name].{expression};", name=self.name, **given)
 
     def share(self, roster, root, smallest):
-        body = "const root = await certificates.Root.of(certificates.fromPem(pem)); return kept[name].share(roster, root, smallest);"
+        body = """const root = await certificates.Root.of(certificates.fromPem(pem));
+        return kept[name].share(roster, root, smallest);"""
         return self.console(body, name=self.name, roster=roster, pem=root.decode(), smallest=smallest)
 
     def mask(self, values, delivered, context):
@@ -208,7 +210,7 @@ def test_a_tab_unmasks_one_set_once(console, authority, admit):
 
 
 def test_steps_out_of_order_and_malformed_messages_are_refused(console, authority, admit):
-    tab, collector, parties = rosters(console, authority, admit)
+    tab, collector, _ = rosters(console, authority, admit)
     roster = collector.rosters()[0]
     with pytest.raises(Refused, match="not asked to mask now"):
         tab.mask([0] * 5, b"\1\xf0", CONTEXT)

@@ -12,18 +12,23 @@ import uvicorn
 
 from federec.errors import UserError
 from federec.files import read_bytes
+from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
 from federec.network.certificates import SERVER, SERVER_KEY
 from federec.network.parameters import start
 from federec.network.settings import CATALOGUE, FederationSettings, check_method
+from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower.admission import Admission
 from federec.runtimes.flower.link import Link
 from federec.runtimes.flower.records import MEGABYTES, is_loopback
 from federec.runtimes.ports import answering, listening
+from federec.stages.secure_sum import SecureSum
 from federec.web.folder import page_files
 from federec.web.gateway.app import BASE, Gateway
-from federec.web.plans import form_of
+
+METHODS = ("pfedrec", "fedmf")
+"""What tabs learn, see `static/federation/policy.js`."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,22 @@ def described(run: Path, root: bytes) -> bytes:
     return json.dumps(told).encode()
 
 
+def check_tabs(config: RunConfig) -> None:
+    """Refuse a federation in which no tab would take part."""
+    method = config.build()
+    form = method.fused_form(1) if isinstance(method, DeviceMethod) else None
+    if config.method not in METHODS or config.plugins or form is None:
+        called = "+".join((config.method, *config.plugins))
+        raise UserError(f"a tab cannot learn '{called}' with these settings; it learns {' or '.join(METHODS)}")
+    stages = [values["stage"] for values in config.channel or ()]
+    if stages != [SecureSum.name]:
+        asked = ", ".join(stages) or "in the clear"
+        raise UserError(f"tabs only take part under '{SecureSum.name}', and this federation's channel is: {asked}")
+
+
 def files_of(run: Path, page: Path) -> dict[str, bytes]:
     """The page of a trained run, for tabs of the federation in `run`, which must have its items."""
-    config = RunFolder(run).config()
-    form_of(config.build(), 1)  # says which methods a page can play
+    check_tabs(RunFolder(run).config())
     files = page_files(page, gateway=BASE)
     if not Catalogue.read(run / CATALOGUE).extends(Catalogue.parse(files["catalogue.json"])):
         raise UserError(f"{page}: has other items than the federation in {run}; name a run on the same items")

@@ -1,4 +1,4 @@
-"""Short-lived tokens for tabs. A tab gets one for signing a challenge with its admitted key, and again when it has ended.
+"""Short-lived tokens. A tab gets one for signing a challenge with its admitted key, and another one when it has ended.
 
 Challenges and tokens carry their own end and are signed with a key that only this process has: nothing is kept for
 strangers, and after a restart everybody signs again.

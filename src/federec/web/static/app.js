@@ -260,6 +260,9 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
+/** @type {{ forget: () => Promise<void> } | null} What the page is to a federation, if it has a gateway. */
+let federation = null;
+
 $("query").addEventListener("input", showResults);
 $("others").addEventListener("click", () => {
   offered = someTitles();
@@ -301,6 +304,7 @@ $("yes").addEventListener("click", async () => {
   showPicks();
   showResults();
   ask();
+  await federation?.forget();
   await erase();
   $("data-status").textContent = "Erased: your picks, what was learned from them, and the copy of this page for offline use.";
   $("offline").textContent = "";
@@ -323,4 +327,8 @@ showPicks();
 showResults();
 ask();
 document.documentElement.dataset.ready = "true";
+if (page.gateway) {
+  const { section } = await import("./federation/section.js"); // not before the page can be used
+  federation = section(page.gateway, labels, device);
+}
 await keepOffline();

@@ -9,8 +9,8 @@ const LATER = 15000; // and after many
 const HEAD = 1 + 32 + 32; // of an invitation: version, digest of the root's certificate, private key
 
 /**
- * @typedef {{run: string, config: object, root: string, start: number[], labels: string[]}} Description  what a gateway says of
- *   its federation to everybody: nothing in it is secret
+ * @typedef {{run: string, config: object, root: string, start: number[]}} Description  what a gateway says of its federation
+ *   to everybody: nothing in it is secret
  */
 
 /** @returns {string | null} why this browser cannot take part at all; null where it can */
@@ -25,13 +25,13 @@ export async function cannotJoin() {
 }
 
 /**
- * @param {string} base where the gateway is, such as "/federation/"
- * @returns {Promise<Description | null>} null where this page has no gateway
+ * @param {string} base where the gateway is, such as "gateway/"
+ * @returns {Promise<Description | null>} null where it does not answer
  */
 export async function described(base) {
   try {
     const response = await fetch(`${base}description`, QUIET);
-    return response.ok && response.headers.get("content-type")?.startsWith("application/json") ? await response.json() : null;
+    return response.ok ? await response.json() : null;
   } catch {
     return null;
   }
@@ -42,7 +42,7 @@ const QUIET = { credentials: "omit", referrerPolicy: "no-referrer", redirect: "e
 /** @returns {string | null} why this page does not take part in a federation; null where it does */
 export function unfit(description) {
   try {
-    planOf(description.config, description.labels.length);
+    planOf(description.config, 1);
     return null;
   } catch (error) {
     if (error instanceof Refusal) return error.message;
@@ -54,9 +54,10 @@ export function unfit(description) {
  * What a tab keeps after it was invited. A Refusal where the invitation is not one of this federation.
  * @param {string} code the invitation, as the person got it; the gateway never sees it
  * @param {Description} description
- * @param {number} cohort fewest nodes to hide among
+ * @param {Parameters<typeof newState>[3]} own the page's catalogue, the device's number in the random streams, the fewest
+ *   nodes to hide among, and what the tab has answered before, if anything
  */
-export async function invited(code, description, cohort) {
+export async function invited(code, description, own) {
   let content;
   try {
     content = unbase64(code.trim());
@@ -81,7 +82,8 @@ export async function invited(code, description, cohort) {
     throw new Refusal("this invitation is damaged; ask for a new one");
   }
   if (!(await member.verify(content, await sign(key, content)))) throw new Refusal("this invitation is damaged; ask for a new one");
-  return newState({ key, certificate }, rootDer, Float32Array.from(description.start), description.labels, cohort);
+  const identity = { key, certificate, public: member.public };
+  return newState(identity, rootDer, Float32Array.from(description.start), own);
 }
 
 /** The gateway refuses: its status, and why. */
@@ -97,14 +99,18 @@ export class Client {
   /**
    * @param {string} base
    * @param {import("./device.js").Device} device
-   * @param {{key: CryptoKey, certificate: Uint8Array}} identity
-   * @param {(event: {kind: string, text?: string, bytes?: number}) => void} tell
+   * @param {import("./device.js").Identity} identity
+   * @param {(event: {kind: string, text?: string, bytes?: number}) => Promise<void>} tell
    */
   constructor(base, device, identity, tell) {
-    Object.assign(this, { base, device, identity, tell, token: "", stopping: new AbortController() });
+    Object.assign(this, { base, device, identity, tell, token: "", stopping: new AbortController(), staying: null });
   }
 
-  /** Take part; connect again whenever the connection is lost. Ends when stopped, or when the gateway does not admit it. */
+  /** Take part; connect again whenever the connection is lost. */
+  begin() {
+    this.staying = this.stay();
+  }
+
   async stay() {
     let pause = SOON;
     while (!this.stopping.signal.aborted) {
@@ -118,16 +124,20 @@ export class Client {
         const expired = error.status === 401 && this.token;
         this.token = "";
         if (expired) continue;
-        this.tell({ kind: "waiting", text: error instanceof Refusal ? error.message : "no connection to the federation; trying again" });
+        await this.tell({ kind: "waiting", text: error instanceof Refusal ? error.message : "no connection to the federation; trying again" });
       }
-      await new Promise((resolve) => setTimeout(resolve, pause));
+      await new Promise((resolve) => {
+        const timer = setTimeout(resolve, pause);
+        this.stopping.signal.addEventListener("abort", () => resolve(clearTimeout(timer)), { once: true });
+      });
       pause = Math.min(LATER, pause * 2);
     }
   }
 
-  /** Leave: the federation does not wait for this tab any more. */
+  /** Leave: the federation does not wait for this tab any more. What was being done has ended then. */
   async stop() {
     this.stopping.abort();
+    await this.staying;
     if (this.token) await fetch(`${this.base}leave`, { ...QUIET, method: "POST", headers: this.bearer() }).catch(() => {});
   }
 
@@ -140,11 +150,10 @@ export class Client {
     const { challenge } = await (await this.post("challenge")).json();
     const signed = joined(utf8("federec gateway 1 "), unbase64(challenge));
     const signature = await sign(this.identity.key, signed);
-    const asked = { certificate: this.identity.certificate, signature };
-    const body = { challenge, ...Object.fromEntries(Object.entries(asked).map(([name, value]) => [name, base64url(value)])) };
+    const body = { key: base64url(this.identity.public), challenge, signature: base64url(signature) };
     const response = await this.post("join", JSON.stringify(body), { "content-type": "application/json" });
     this.token = (await response.json()).token;
-    this.tell({ kind: "connected" });
+    await this.tell({ kind: "connected" });
   }
 
   /** Ask for an order, which may take a while, and answer it. */
@@ -155,7 +164,7 @@ export class Client {
     const reply = await this.device.answer(new Uint8Array(await response.arrayBuffer()));
     try {
       await this.post("reply", reply, { ...this.bearer(), "federec-ticket": ticket, "content-type": "application/octet-stream" });
-      this.tell({ kind: "sent", bytes: reply.length });
+      await this.tell({ kind: "sent", bytes: reply.length });
     } catch (error) {
       if (error.status !== 403 && error.status !== 413) throw error; // a reply that nobody waits for any more is dropped
     }

@@ -18,14 +18,20 @@ import { holdOut } from "./split.js";
 import { flat } from "./vector.js";
 
 const LEGS = ["share", "agree", "unmask"]; // of a sum, besides the order that it is about
-const STATE = "device";
+/** The name of a `State` in a store. */
+export const STATE = "device";
+
+/**
+ * Who a tab is to others: its key, which never leaves the browser, its certificate, and its public key, a compressed point.
+ * @typedef {{key: CryptoKey, certificate: Uint8Array, public: Uint8Array}} Identity
+ */
 
 /**
  * What a tab keeps of a federation.
  * @typedef {object} State
- * @property {{key: CryptoKey, certificate: Uint8Array}} identity
+ * @property {Identity} identity
  * @property {Uint8Array} root The federation's root certificate, DER.
- * @property {bigint} slot The user's number in the random streams; nobody else knows it.
+ * @property {bigint} slot The device's number in the random streams; nobody else knows it.
  * @property {Float32Array} start What every device's private parameters begin with in this run.
  * @property {string[]} labels The catalogue: an item's code is its place.
  * @property {import("./policy.js").Policy} policy
@@ -35,11 +41,14 @@ const STATE = "device";
  * @property {string[]} learned Labels of the items that they were learned from.
  */
 
-/** @returns {Promise<State>} of a tab that was invited and has learned nothing yet */
-export async function newState(identity, root, start, labels, cohort) {
-  const words = crypto.getRandomValues(new BigUint64Array(1));
-  const fresh = { ledger: emptyLedger(), run: "", weights: {}, learned: [], slot: words[0] >> 1n };
-  return { identity, root, start, labels, policy: { ...POLICY, cohort }, ...fresh };
+/**
+ * @param {{labels: string[], slot: bigint, cohort: number, ledger?: import("./ledger.js").Ledger}} own `ledger` is that of a tab
+ *   that was there before: what it has answered, it does not answer again. It may take part in one more run.
+ * @returns {State} of a tab that was invited and has learned nothing yet
+ */
+export function newState(identity, root, start, { labels, slot, cohort, ledger = emptyLedger() }) {
+  const policy = { ...POLICY, cohort, runs: ledger.spent.runs.length + 1 };
+  return { identity, root, start, labels, slot, policy, ledger, run: "", weights: {}, learned: [] };
 }
 
 /** A tab at a federation. It keeps a `State` in a store, see `store.js`. */

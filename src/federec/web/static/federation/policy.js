@@ -22,6 +22,9 @@ const METHODS = {
 /** @type {Policy} */
 export const POLICY = { cohort: COHORT, rounds: 1000, runs: 1 };
 
+/** Most nodes that a person can ask for: a page knows no larger sums. */
+export const LARGEST = 128;
+
 /**
  * How the run of an order learns; a Refusal where this page cannot or will not take part in it.
  * @param {object} config the run's settings, as the server tells them
@@ -79,6 +82,6 @@ export function allow(policy, order, spent) {
     throw new Refusal(`this page takes part in ${policy.rounds} rounds`);
   }
   if (!spent.runs.includes(order.run) && spent.runs.length >= policy.runs) {
-    throw new Refusal(`this page takes part in ${policy.runs === 1 ? "one run" : `${policy.runs} runs`}; to take part in another one, leave and join anew`);
+    throw new Refusal(`this page takes part in one run at a time; to take part in another one, leave and join anew`);
   }
 }

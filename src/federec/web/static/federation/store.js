@@ -1,6 +1,5 @@
 /** Where a tab keeps what it is to a federation: values by name, each replaced whole or not at all. */
 
-const DATABASE = "federec federation";
 const VALUES = "values";
 
 /** A store that lasts as long as the program, for tests. */
@@ -20,8 +19,13 @@ export class MemoryStore {
   }
 }
 
-/** A store in the browser's IndexedDB. */
+/** A store in the browser's IndexedDB. Keys are kept as the browser keeps them: a page cannot read their bytes. */
 export class BrowserStore {
+  /** @param {string} name of the database */
+  constructor(name) {
+    this.name = name;
+  }
+
   async get(name) {
     return this.transact("readonly", (values) => values.get(name));
   }
@@ -30,13 +34,17 @@ export class BrowserStore {
     await this.transact("readwrite", (values) => values.put(value, name));
   }
 
-  /** Forget everything. */
-  async clear() {
-    await this.transact("readwrite", (values) => values.clear());
+  /** Forget everything: the database itself goes. */
+  clear() {
+    return new Promise((resolve, reject) => {
+      const request = indexedDB.deleteDatabase(this.name);
+      request.onsuccess = () => resolve();
+      request.onerror = () => reject(request.error);
+    });
   }
 
   async transact(mode, act) {
-    const database = await opened();
+    const database = await this.opened();
     try {
       return await new Promise((resolve, reject) => {
         const transaction = database.transaction(VALUES, mode, { durability: "strict" });
@@ -45,16 +53,16 @@ export class BrowserStore {
         transaction.onabort = () => reject(transaction.error);
       });
     } finally {
-      database.close();
+      database.close(); // an open connection would block erasing
     }
   }
-}
 
-function opened() {
-  return new Promise((resolve, reject) => {
-    const request = indexedDB.open(DATABASE, 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(VALUES);
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
-  });
+  opened() {
+    return new Promise((resolve, reject) => {
+      const request = indexedDB.open(this.name, 1);
+      request.onupgradeneeded = () => request.result.createObjectStore(VALUES);
+      request.onsuccess = () => resolve(request.result);
+      request.onerror = () => reject(request.error);
+    });
+  }
 }
