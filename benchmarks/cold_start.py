@@ -114,7 +114,7 @@ What a new device does depends on its method:
   popularity, and nobody had to count anything.
 * All other methods play 20 of their own local rounds, of which nothing is sent.
 
-A server never learns counts of items for this: it only uses the sums that it has anyway.
+Nothing more is sent for this than in training: a server only uses sums that it has anyway.
 
 ## New items
 

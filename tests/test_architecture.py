@@ -1,5 +1,5 @@
-"""Imports point one way: cli -> checks -> reproduction -> serving -> export -> auditing -> runtimes -> network ->
-tracking -> runs -> reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators ->
+"""Imports point one way: cli -> checks -> reproduction -> web -> serving -> export -> auditing -> runtimes -> network
+-> tracking -> runs -> reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators ->
 cohort -> data, federation -> kernels, privacy, and evaluation -> data. Errors, files, settings and streams may be used
 by all."""
 
@@ -28,6 +28,7 @@ for package in (
     "auditing",
     "export",
     "serving",
+    "web",
     "reproduction",
     "checks",
     "cli",

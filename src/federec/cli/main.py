@@ -31,6 +31,7 @@ from federec.cli import (
     serve,
     train,
     tune,
+    web,
 )
 from federec.errors import UserError
 
@@ -50,6 +51,7 @@ app.command("recommend")(recommend.recommend)
 app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)
 app.command("serve")(serve.serve)
+app.command("web")(web.web)
 app.command("audit")(audit.audit)
 app.command("methods")(methods.methods)
 app.command("check")(check.check)
