@@ -107,7 +107,7 @@ def graph(score: Score, given: Given, n_items: int) -> bytes:
             torch.onnx.export(
                 score,
                 tuple(example(score, n_items, users=2, seed=0).values()),
-                buffer,
+                buffer,  # type: ignore[arg-type]  # it writes into any file
                 dynamo=False,  # the other one needs one more package
                 opset_version=_OPSET,
                 do_constant_folding=False,  # it would make new tables of the old ones

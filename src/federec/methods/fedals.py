@@ -100,7 +100,8 @@ class FedALS(DeviceMethod):
         return {"items": torch.linalg.solve(a, (1 + self.alpha) * mean["linked"])}
 
     def unknown(self, shared: Params, memory: Params) -> Tensor:
-        return shared["items"].norm(dim=1)  # the penalty keeps rows short that few devices pull
+        lengths: Tensor = shared["items"].norm(dim=1)
+        return lengths  # the penalty keeps rows short that few devices pull
 
     def score(self, p: Params) -> Tensor:
         return dot(p["user"], p["items"])

@@ -71,8 +71,8 @@ class Served:
         row = self.rows.get(label)
         if row is None:
             raise Unknown(f"no user is called '{label:.80}'")
-        codes = self.lists[row, :k]
-        codes = codes[codes >= 0].astype(np.int64)
+        listed = self.lists[row, :k]
+        codes: Codes = listed[listed >= 0].astype(np.int64)
         return codes, self.scores[row, : len(codes)]
 
     def of_items(self, labels: list[str], k: int) -> Ranked:
@@ -96,7 +96,8 @@ class Served:
             return newcomers.linear.scores(history)
         if self.weighs_pairs:
             return pair_scores(newcomers.method, newcomers.state.shared, history)
-        return newcomers.scores([history])[0]
+        found: Floats = newcomers.scores([history])[0]
+        return found
 
     @cached_property
     def weighs_pairs(self) -> bool:
