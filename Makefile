@@ -38,9 +38,9 @@ lint: .venv/installed-dev
 docs: .venv/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# Opens every page of the documentation, and reports, in Chromium, which must be installed
+# Opens every page of the documentation, reports, and the page that learns in Chromium, which must be installed
 site-check: .venv/installed-site
-	$(BIN)/python -m pytest -m slow tests/test_site.py
+	$(BIN)/python -m pytest -m slow tests/test_site.py tests/web/test_page.py tests/web/federation/test_tabs.py
 
 # What deploy/Dockerfile installs, with hashes: for Linux on x86-64, Python 3.11, torch without GPU
 lock: .venv/bin/pip

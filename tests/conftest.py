@@ -35,6 +35,7 @@ THOROUGH = (
     "tests/runtimes/flower/",
     "tests/runtimes/test_distributed.py",
     "tests/test_deploy.py",
+    "tests/web/",
     "tests/kernels/",  # compile kernels
     "fused",
     "tests/checks/",  # run all checks

@@ -1,7 +1,7 @@
-"""Imports point one way: cli -> checks -> reproduction -> auditing -> runtimes -> network -> tracking -> runs ->
-reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators -> cohort -> data,
-federation -> kernels, privacy, and evaluation -> data. `light` lies beside federation. Errors, files, settings, streams
-and lazy may be used by all."""
+"""Imports point one way: cli -> checks -> reproduction -> web -> serving -> export -> auditing -> runtimes -> network
+-> tracking -> runs -> reporting -> federation -> attackers, plugins -> methods -> mathematics, stages, aggregators ->
+cohort -> data, federation -> kernels, privacy, and evaluation -> data. `light` lies beside federation. Errors, files,
+settings, streams and lazy may be used by all."""
 
 import ast
 from pathlib import Path
@@ -27,6 +27,9 @@ for package in (
     "network",
     "runtimes",
     "auditing",
+    "export",
+    "serving",
+    "web",
     "reproduction",
     "checks",
     "cli",

@@ -3,22 +3,19 @@
 import functools
 import http.server
 import os
-import shutil
 import subprocess
 import sys
 import threading
 from pathlib import PurePosixPath
 
 import pytest
+from tests.browsing import DESKTOP, PHONE, chromium, make_axe, unreadable
 from tests.pages import PAGES, ROOT
 
 import federec as fr
 from federec.cli.main import app
 
 pytestmark = pytest.mark.slow
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 400, "height": 800}
-SERIOUS = ("serious", "critical")
 REPORTS = [f"runs/{name}" for name in ("fedmf/report.html", "pfedrec/report.html", "compare.html")]
 
 
@@ -62,19 +59,13 @@ def address(folder):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'federec[site]'")
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def axe():
-    return pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install 'federec[site]'").Axe()
+    return make_axe()
 
 
 def test_there_are_no_other_pages(folder):
@@ -106,12 +97,3 @@ def test_a_page_can_be_read(path, address, browser, axe):
 
 def outside(url, address):
     return not url.startswith((address, "data:"))
-
-
-def unreadable(page, axe, how):
-    """What axe-core finds serious or critical, with the first element of each kind."""
-    for found in axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]:
-        if found["impact"] in SERIOUS:
-            first, count = found["nodes"][0], len(found["nodes"])
-            what = " ".join(f"{first['html'][:200]}: {first['failureSummary'][:300]}".split())
-            yield f"{how}: {found['help']} ({count} times): {what}"

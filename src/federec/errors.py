@@ -54,16 +54,20 @@ def several(given: Any, name: str, remedy: str, one: type | tuple[type, ...] = (
 EXTRAS = {
     "cryptography": "device",
     "dp_accounting": "privacy",
+    "fastapi": "serve",
     "flwr": "flower",
     "matplotlib": "results",
     "mlflow": "mlflow",
     "numba": "train",
+    "onnx": "export",
+    "onnxruntime": "export",
     "optuna": "results",
     "polars": "train",
     "scipy": "train",
     "sklearn": "results",
     "tensorboard": "tensorboard",
     "torch": "train",
+    "uvicorn": "serve",
 }
 """Packages that only some commands need, as they are imported -> the extra that installs them."""
 

@@ -63,7 +63,7 @@ def federated(
     channel, aggregator, attack = how.pop("channel", ()), how.pop("aggregator", None), how.pop("attack", None)
     values = {"method": method, "plugins": plugins, "settings": settings or {}, "rounds": rounds, "seed": seed}
     values |= {"channel": parse(channel), "aggregator": aggregator, "attack": attack}
-    values |= {"max_epsilon": how.pop("epsilon", None)}
+    values |= {"max_epsilon": how.pop("epsilon", None), "protocol": how.pop("protocol", "clean")}
     config = RunConfig.checked(**values, data="small", participation=1.0)
     how = {"expected": nodes, "deadline": 5.0, "patience": 5.0, "grace": 0.2, "counted": 1} | how
     prepare(run, config, FederationSettings.checked(**how), Catalogue.of(data))

@@ -19,12 +19,16 @@ _EXTRAS = {
     "scipy": "train",
     "cryptography": "device",
     "dp-accounting": "privacy",
+    "fastapi": "serve",
     "flwr": "flower",
     "matplotlib": "results",
     "mlflow-skinny": "mlflow",
+    "onnx": "export",
+    "onnxruntime": "export",
     "optuna": "results",
     "scikit-learn": "results",
     "tensorboard": "tensorboard",
+    "uvicorn": "serve",
 }
 """Packages that only some commands need -> the extra that installs them."""
 

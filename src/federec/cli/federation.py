@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from federec.runs.config import RunConfig
+    from federec.runtimes.flower.admission import Admission
+    from federec.runtimes.flower.link import Link
 
 app = typer.Typer(
     help="Devices and a server that learn together over a network.",
@@ -199,6 +202,19 @@ def serve(
     port: int = Option(8000, min=0, max=65535, help="Port to listen on: the only one."),
     insecure: bool = Option(False, "--insecure", help="Without TLS; only where the host is loopback."),
     message_mb: int = MESSAGE_MB,
+    gateway: str | None = Option(
+        None,
+        metavar="HOST:PORT",
+        help="Also let browser tabs take part, at this address; see `federec federation invite`.",
+    ),
+    page: Path | None = Option(
+        None, readable=False, help="With --gateway: a trained run on the same items, whose page the browsers get."
+    ),
+    gateway_certificates: Path | None = Option(
+        None,
+        readable=False,
+        help="Folder with server.pem and server.key that browsers trust; not needed on loopback, behind a proxy.",
+    ),
 ) -> None:
     """Run the server of a federation until its run is finished.
 
@@ -206,8 +222,10 @@ def serve(
     """
     from federec.runtimes.flower.server import run as start
 
+    say = partial(typer.echo, err=True)
+    beside = _gateway(run, gateway, page, gateway_certificates, message_mb, say)
     try:
-        start(run, host, port, certificates, insecure, message_mb, partial(typer.echo, err=True))
+        start(run, host, port, certificates, insecure, message_mb, say, beside)
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command continues it", err=True)
         raise typer.Exit(130) from None
@@ -320,6 +338,48 @@ def admit(
 
 
 @app.command()
+def invite(
+    out: Path = Argument(..., readable=False, help="Folder for the invitations; made if it is not there."),
+    root: Path = Option(..., readable=False, help="Folder of ca.crt and ca.key."),
+    page: str = Option(..., metavar="URL", help="Where the page is, such as https://films.example/."),
+    count: int = Option(1, min=1, max=10_000, help="How many people to invite."),
+    days: int = Option(90, min=1, help="How long a tab may take part."),
+    run: Path | None = Option(None, readable=False, help="Admit them to the federation in this folder at once."),
+) -> None:
+    """Invite people to take part with a browser tab.
+
+    Each invitation is a link, OUT/NAME.link, for one person only: it holds the key of a new device, so send it as you
+    would send a password. OUT/NAME.crt goes into RUN/nodes on the server.
+    """
+    from federec.files import make_folder, write_atomic
+    from federec.network.certificates import Authority, write_secret
+    from federec.network.events import Events
+    from federec.network.settings import FederationSettings
+    from federec.runtimes.flower.admission import AUDIT, read_certificate
+    from federec.runtimes.flower.records import NODES
+    from federec.web.gateway.invitations import invitation, link
+
+    if not page.startswith(("https://", "http://127.0.0.1", "http://localhost")):
+        raise UserError(f"--page {page}: browsers only join over https; write it as https://HOST/")
+    if run is not None:
+        FederationSettings.read(run)
+        make_folder(run / NODES)
+    authority = Authority.read(root)
+    make_folder(out)
+    for _ in range(count):
+        code, certificate = invitation(authority, days)
+        name = f"tab-{secrets.token_hex(4)}"
+        write_secret(out / f"{name}.link", (link(page, code) + "\n").encode())
+        write_atomic(out / f"{name}.crt", certificate)
+        if run is not None:
+            write_atomic(run / NODES / f"{name}.crt", certificate)
+            signed = read_certificate(out / f"{name}.crt", authority.pem)
+            Events(run / AUDIT).say("certificate", name=name, device=str(signed.node), users=1, days=days)
+    where = f"they are admitted to {run}" if run is not None else f"copy {out}/*.crt into RUN/{NODES} on the server"
+    typer.echo(f"{count} invitations for {days} days: send each {out}/*.link to one person; {where}")
+
+
+@app.command()
 def remove(
     run: Path = Argument(..., readable=False, help="Folder of a federation's run."),
     node: str = Argument(..., help="The device: the name of its certificate, or its number in events.jsonl."),
@@ -342,6 +402,32 @@ def remove(
     found[0].unlink()
     Events(run / AUDIT).say("withdrawn", name=found[0].stem)
     typer.echo(f"device '{found[0].stem}' is removed")
+
+
+def _gateway(
+    run: Path,
+    address: str | None,
+    page: Path | None,
+    certificates: Path | None,
+    megabytes: int,
+    say: Callable[[str], object],
+) -> Callable[[Link, Admission], object]:
+    """What opens a gateway beside a run's server, if one is asked for. Mistakes are said before anything starts."""
+    if address is None:
+        if page is not None or certificates is not None:
+            raise UserError("--page and --gateway-certificates belong to a gateway; add --gateway HOST:PORT")
+        return lambda link, admission: None
+    if page is None:
+        raise UserError("--gateway: name a trained run whose page the browsers get, with --page RUN")
+    from federec.web.gateway.server import Address, files_of, open_gateway
+
+    where, files = Address.of(address, certificates), files_of(run, page)
+
+    def opened(link: Link, admission: Admission) -> None:
+        url, _ = open_gateway(where, run, files, link, admission, megabytes)
+        say(f"browsers join at {url}")
+
+    return opened
 
 
 def _config(

@@ -18,6 +18,8 @@ from federec.cli import (
     data,
     device,
     doctor,
+    evaluate,
+    export,
     federation,
     figure,
     methods,
@@ -26,8 +28,10 @@ from federec.cli import (
     recommend,
     report,
     reproduce,
+    serve,
     train,
     tune,
+    web,
 )
 from federec.errors import UserError, lacking
 
@@ -44,6 +48,10 @@ app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("recommend")(recommend.recommend)
+app.command("evaluate")(evaluate.evaluate)
+app.command("export")(export.export)
+app.command("serve")(serve.serve)
+app.command("web")(web.web)
 app.command("audit")(audit.audit)
 app.command("methods")(methods.methods)
 app.command("check")(check.check)

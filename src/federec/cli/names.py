@@ -27,6 +27,8 @@ AGGREGATORS = (
 ATTACKS = ("random", "label-flip", "promote", "pipattack", "fedrecattack", "fedattack", "clusterattack")
 AUDITS = ("rows", "size", "sum", "direction", "difference", "shadow")
 TRACKERS = ("tensorboard", "mlflow")
+FORMATS = ("onnx", "safetensors", "web")
+PRECISIONS = ("float32", "float16", "int8")
 TABLES = (
     "all",
     "tuned",

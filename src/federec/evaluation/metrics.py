@@ -100,6 +100,11 @@ def user_metrics(ranks: Tensor, owner: Tensor | None = None, users: int | None =
     return {name: values.masked_fill(held == 0, torch.nan) for name, values in out.items()}
 
 
+def headline(test: dict[str, Metrics]) -> dict[str, Metrics]:
+    """HR@10 and NDCG@10 among the metrics of a part, for each ranking."""
+    return {ranking: {name: test[ranking][name] for name in ("hr@10", "ndcg@10")} for ranking in RANKINGS}
+
+
 def list_metrics(lists: Tensor, n_items: int) -> Metrics:
     """Metrics of the recommendation lists [E, TOP], -1 for no item: the fraction of the catalogue that appears in any
     list, and how unequally items are recommended (Gini: 0 = all items equally often, 1 = only one item)."""

@@ -152,9 +152,10 @@ def _rows(table: Tensor, index: Tensor) -> Tensor:
 
 def _normed(p: Params, name: str, x: Tensor) -> Tensor:
     scale, shift = 1 + p[f"{name}.scale"], p[f"{name}.shift"]
+    width = (int(x.shape[-1]),)  # a plain number, also where the function is traced
     if scale.dim() == 1:
-        return layer_norm(x, x.shape[-1:], scale, shift)
-    return torch.addcmul(shift[:, None], layer_norm(x, x.shape[-1:]), scale[:, None])
+        return layer_norm(x, width, scale, shift)
+    return torch.addcmul(shift[:, None], layer_norm(x, width), scale[:, None])
 
 
 def _through(p: Params, name: str, x: Tensor) -> Tensor:

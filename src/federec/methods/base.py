@@ -214,6 +214,12 @@ class DeviceMethod(Method):
         joins what `score` is given. By default nothing: private parameters hold all that a device has learned."""
         return {}
 
+    def unknown(self, shared: Params, memory: Params) -> Tensor | None:
+        """Scores [n_items] for a device that has no items, of what the server has: shared parameters and its memory.
+        None: those that private parameters give as they start. They are popular items' where devices all start alike
+        and learn by gradients: rows that many devices pull then point along the start."""
+        return None
+
     def score(self, p: Params) -> Tensor:
         """Logits [C, B] of the items whose rows p holds."""
         raise NotImplementedError(f"{type(self).__name__}.score")

@@ -99,6 +99,10 @@ class FedALS(DeviceMethod):
         a = base + self.alpha * unfold(mean["outer"], self.dim)
         return {"items": torch.linalg.solve(a, (1 + self.alpha) * mean["linked"])}
 
+    def unknown(self, shared: Params, memory: Params) -> Tensor:
+        lengths: Tensor = shared["items"].norm(dim=1)
+        return lengths  # the penalty keeps rows short that few devices pull
+
     def score(self, p: Params) -> Tensor:
         return dot(p["user"], p["items"])
 

@@ -105,3 +105,6 @@ class FedNextProjected(NextItem):
     def recall(self, shared: Params, history: History, items: Tensor) -> Params:
         s = self.weights(shared, history) @ shared["rows"][history.items]
         return {"scores": (s.flatten(1) @ shared["weights"].flatten(0, 1)).gather(1, items)}
+
+    def unknown(self, shared: Params, memory: Params) -> Tensor:
+        return shared["rows"].sum(0) @ shared["weights"].sum(0)  # as if it had every item

@@ -83,7 +83,8 @@ class Run:
         return self.config.split_of(self.data)
 
     @cached_property
-    def _trainer(self) -> DeviceTrainer | CentralTrainer:
+    def trainer(self) -> DeviceTrainer | CentralTrainer:
+        """What plays its rounds and ranks for its users."""
         trainer = make_trainer(self.config, self.method, self._split, device_to_ask(self.config))
         assert isinstance(trainer, DeviceTrainer | CentralTrainer)
         return trainer
@@ -91,7 +92,7 @@ class Run:
     @cached_property
     def _recommender(self) -> Recommender:
         assert self.point.best_state is not None
-        return Recommender(self.data, self._trainer, self.point.best_state, self.point.best.round)
+        return Recommender(self.data, self.trainer, self.point.best_state, self.point.best.round)
 
     @overload
     def recommend(
@@ -152,6 +153,15 @@ class Run:
         codes = np.arange(self.data.n_items) if items is None else self._recommender.items(items)
         return self._recommender.scores(asked, codes)
 
+    def best_items(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Codes and scores [users, k] of every user's best items, in the order of the data's users; the code is -1
+        where fewer are left.
+
+        >>> run.best_items(k=5)[0].shape[1]
+        5
+        """
+        return self._recommender.best(np.arange(self.data.n_users), k)
+
     def similar_items(self, item: Label, k: int = 10) -> list[Recommendation]:
         """The k items most similar to one, by the cosine of their vectors, which is the score. These are their rows in
         the item table that the devices share; with `fedease` and `ease`, the weights with which an item speaks for the
@@ -183,7 +193,7 @@ class Run:
         True
         """
         users = self.ranks.get("users")  # runs of older versions have none
-        codes = (self._trainer.evaluator.users if users is None else users).cpu().numpy()
+        codes = (self.trainer.evaluator.users if users is None else users).cpu().numpy()
         counts = np.diff(self._split.ptr)[codes]
         columns: dict[str, Any] = {"user": self.data.user_ids[codes], "training_items": counts}
         for ranking in RANKINGS:

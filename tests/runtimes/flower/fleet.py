@@ -20,7 +20,8 @@ from federec.network.events import Events
 from federec.runtimes.flower.admission import Admission
 from federec.runtimes.flower.link import Link, node_number
 from federec.runtimes.flower.records import packed
-from federec.runtimes.flower.server import FleetTransport, listening, start
+from federec.runtimes.flower.server import FleetTransport, start
+from federec.runtimes.ports import listening
 
 MOST = 1 << 20
 

@@ -9,6 +9,7 @@ from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from tests.runtimes.flower.fleet import MOST, raw
 
+from federec.runtimes import bounds
 from federec.runtimes.flower import admission, gate
 
 
@@ -52,7 +53,7 @@ def test_a_device_that_waits_hears_of_an_order_at_once(fleet):
 
 
 def test_who_waits_in_vain_gets_nothing_and_asks_again(fleet, monkeypatch):
-    monkeypatch.setattr(gate, "HOLD", 0.2)
+    monkeypatch.setattr(bounds, "HOLD", 0.2)
     device = fleet.device("a")
     device.activate()
     response, pulled = device.pull()
@@ -61,7 +62,7 @@ def test_who_waits_in_vain_gets_nothing_and_asks_again(fleet, monkeypatch):
 
 
 def test_a_device_that_was_killed_is_sent_its_order_again(fleet, monkeypatch):
-    monkeypatch.setattr(gate, "HOLD", 0.2)
+    monkeypatch.setattr(bounds, "HOLD", 0.2)
     device = fleet.device("a")
     sent(fleet, device)
     assert len(device.pull()[1].messages_list) == 1
@@ -185,7 +186,7 @@ def test_a_device_cannot_answer_for_another(fleet):
 
 
 def test_a_device_cannot_give_orders(fleet, monkeypatch):
-    monkeypatch.setattr(gate, "HOLD", 0.2)
+    monkeypatch.setattr(bounds, "HOLD", 0.2)
     victim, rogue = fleet.device("victim"), fleet.device("rogue")
     for device in (victim, rogue):
         device.activate()
@@ -207,7 +208,7 @@ def test_replies_that_nobody_waits_for_are_refused(fleet):
 
 
 def test_large_and_garbled_bodies_are_refused(fleet, monkeypatch):
-    monkeypatch.setattr(gate, "_DRAIN", 0.2)
+    monkeypatch.setattr(bounds, "_DRAIN", 0.2)
     device = fleet.device("a")
     ticket = sent(fleet, device)[device.node.node_id]
     assert device.push(device.message(fleet.link.run, ticket, bytes(MOST))).status_code == 413
@@ -225,9 +226,9 @@ def test_large_and_garbled_bodies_are_refused(fleet, monkeypatch):
 
 
 def test_many_requests_of_one_device_do_not_keep_others_away(fleet, monkeypatch):
-    monkeypatch.setattr(gate, "HOLD", 0.2)
-    monkeypatch.setattr(gate, "_BURST", 20.0)
-    monkeypatch.setattr(gate, "_RATE", 0.1)
+    monkeypatch.setattr(bounds, "HOLD", 0.2)
+    monkeypatch.setattr(bounds, "_BURST", 20.0)
+    monkeypatch.setattr(bounds, "_RATE", 0.1)
     rogue, honest = fleet.device("rogue"), fleet.device("honest")
     ticket = sent(fleet, honest)[honest.node.node_id]
     codes = {rogue.post("fleet/send-node-heartbeat", b"").status_code for _ in range(30)}
@@ -237,8 +238,8 @@ def test_many_requests_of_one_device_do_not_keep_others_away(fleet, monkeypatch)
 
 
 def test_connections_that_say_nothing_are_closed(fleet, monkeypatch):
-    monkeypatch.setattr(gate, "_SILENCE", 0.3)
-    monkeypatch.setattr(gate, "_BODY", 0.3)
+    monkeypatch.setattr(bounds, "_SILENCE", 0.3)
+    monkeypatch.setattr(bounds, "_BODY", 0.3)
     assert raw(fleet.port, b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost: x\r\nX-Slow: ", 5.0) == b""
     device = fleet.device("a")
     head = "".join(f"{name}: {value}\r\n" for name, value in device.headers().items())
@@ -247,5 +248,5 @@ def test_connections_that_say_nothing_are_closed(fleet, monkeypatch):
 
 
 def test_there_is_a_bound_on_connections(fleet, monkeypatch):
-    monkeypatch.setattr(gate, "_CONNECTIONS", 0)
+    monkeypatch.setattr(bounds, "_CONNECTIONS", 0)
     assert raw(fleet.port, b"", 5.0) == b""

@@ -11,7 +11,7 @@ from federec.network.catalogue import Catalogue
 from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
 from federec.network.messages import Order, Reply
-from federec.runtimes.flower import gate
+from federec.runtimes import bounds
 from federec.runtimes.flower.node import Participant, Repeats, join
 
 
@@ -29,7 +29,7 @@ class Node(Participant):
 @pytest.fixture
 def device(fleet, tmp_path, monkeypatch):
     """A device folder with its key, admitted; `.start()` lets it take part in a thread."""
-    monkeypatch.setattr(gate, "HOLD", 0.1)
+    monkeypatch.setattr(bounds, "HOLD", 0.1)
 
     class Made:
         path, keyfile = tmp_path / "device", tmp_path / "device.key"

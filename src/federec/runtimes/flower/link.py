@@ -12,6 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 
 from flwr.app import Message
 from flwr.app.message import make_message
@@ -55,9 +56,8 @@ class Link(InMemoryLinkState):
         self.task_store[self.run_ids[self.run].run.primary_task_id or 0].status.status = Status.RUNNING
         self.outgoing: dict[int, dict[str, Message]] = {}
         """Orders that have no reply yet, by node and ticket."""
-        self.loop: asyncio.AbstractEventLoop | None = None
-        """Where nodes wait for orders."""
-        self._waiting: dict[int, asyncio.Event] = {}
+        self._waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Event]] = {}
+        """Where each node waits for orders: a port has a loop of its own."""
 
     # Who is there
 
@@ -107,10 +107,33 @@ class Link(InMemoryLinkState):
 
     async def order_for(self, node: int) -> None:
         """Wait until there is an order that the node has not fetched."""
-        event = self._waiting.setdefault(node, asyncio.Event())
+        loop = asyncio.get_running_loop()
+        if self._waiting.get(node, (None,))[0] is not loop:
+            self._waiting[node] = loop, asyncio.Event()
+        event = self._waiting[node][1]
         while not any(not message.metadata.delivered_at for message in list(self.outgoing.get(node, {}).values())):
             event.clear()
             await event.wait()
+
+    # What a gateway asks, for nodes that do not speak Flower
+
+    def fetch(self, node: int) -> tuple[str, bytes] | None:
+        """The next order for a node, with its ticket; None where there is none."""
+        for message in self.get_message_ins(node, 1):
+            return message.metadata.message_id, unpacked(message)
+        return None
+
+    def take(self, node: int, ticket: str, content: bytes) -> bool:
+        """Take in a node's reply; whether it was waited for."""
+        with self.lock:
+            if not self.awaits(node, ticket):
+                return False
+            told, now = self.outgoing[node][ticket].metadata, time.time()
+            left = max(1.0, told.created_at + told.ttl - now)
+            metadata = Metadata(
+                self.run, secrets.token_hex(32), node, SUPERLINK_NODE_ID, ticket, told.group_id, now, left, _TYPE
+            )
+            return self.store_message_res(make_message(metadata, packed(content))) is not None
 
     # What the server asks: see `federec.network.transport`
 
@@ -126,13 +149,11 @@ class Link(InMemoryLinkState):
             with self.lock:
                 self.outgoing.setdefault(node, {})[ticket] = message
             tickets[ticket] = node
-            if self.loop is not None:
-                self.loop.call_soon_threadsafe(self._wake, node)
+            if node in self._waiting:
+                loop, event = self._waiting[node]
+                with suppress(RuntimeError):  # its port was closed
+                    loop.call_soon_threadsafe(event.set)
         return tickets
-
-    def _wake(self, node: int) -> None:
-        if node in self._waiting:
-            self._waiting[node].set()
 
     def collect(self, tickets: Collection[str]) -> Iterator[Delivery]:
         for ticket in tickets:

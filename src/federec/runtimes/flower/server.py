@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -22,9 +20,10 @@ from federec.network.settings import EVENTS, FederationSettings
 from federec.network.transport import Delivery
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower.admission import AUDIT, Admission
-from federec.runtimes.flower.gate import Connection, fleet_app
+from federec.runtimes.flower.gate import fleet_app
 from federec.runtimes.flower.link import Link
 from federec.runtimes.flower.records import MEGABYTES, NODES, is_loopback
+from federec.runtimes.ports import answering, listening
 
 
 class FleetTransport:
@@ -56,9 +55,11 @@ def run(
     insecure: bool = False,
     megabytes: int = MEGABYTES,
     say: Callable[[str], object] = lambda line: None,
+    beside: Callable[[Link, Admission], object] = lambda link, admission: None,
 ) -> None:
     """Serve the federation of a folder from where it stands to its end. `certificates` has the root's certificate and,
-    unless `insecure`, the server's own with its key. `say` is told once where the server listens."""
+    unless `insecure`, the server's own with its key. `say` is told once where the server listens. `beside` is called
+    before the first round, to open another port to the same nodes."""
     settings = FederationSettings.read(path)
     if RunFolder(path).finished:
         raise UserError(f"{path}: holds a finished run already")
@@ -80,6 +81,7 @@ def run(
     admission.look()
     with listening(host, port) as listener:
         start(link, admission, listener, tls, megabytes << 20)
+        beside(link, admission)
         devices = "1 device" if settings.expected == 1 else f"{settings.expected} devices"
         where = f"{host}:{listener.getsockname()[1]}"
         say(f"listening on {where}, waiting for {devices}; what happens is written to {path / EVENTS}")
@@ -91,37 +93,4 @@ def start(
 ) -> uvicorn.Server:
     """Answer nodes from a thread that ends with the process, or with the server that is returned."""
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # who was refused is in the audit log
-    config = uvicorn.Config(
-        fleet_app(link, admission, most),
-        http=Connection,
-        loop="asyncio",
-        ws="none",
-        lifespan="off",
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=75,
-        ssl_certfile=tls[0] if tls else None,
-        ssl_keyfile=tls[1] if tls else None,
-    )
-    try:
-        config.load()
-    except OSError as error:
-        raise UserError(f"{tls[0]}: is not a certificate that fits its key ({error.strerror or error})") from None
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started and thread.is_alive():
-        time.sleep(0.01)
-    return server
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket for an address, or a UserError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=512)
-    except OSError as error:
-        raise UserError(
-            f"{host}:{port}: cannot listen there ({error.strerror or error}); choose another port"
-        ) from None
+    return answering(fleet_app(link, admission, most), listener, tls)
