@@ -2,7 +2,7 @@
  * A device's part in a secure sum, byte for byte that of `Party` in `federec/network/secure_sum.py`, where the messages
  * are described. A tab takes part in sums of up to 128 nodes, in which everybody is everybody's neighbour.
  */
-import { Reader, Refusal, big, block, compared, hex, joined, same, utf8 } from "./bytes.js";
+import { Reader, Refusal, big, block, compared, hex, joined, same, unhex, utf8 } from "./bytes.js";
 import { sign } from "./certificates.js";
 
 const VERSION = 1;
@@ -57,7 +57,8 @@ async function stream(key, bytes) {
 /** What two X25519 keys have in common. A Refusal for points of low order, with which everybody gets 0. */
 async function exchange(secret, point) {
   try {
-    const own = await subtle.importKey("pkcs8", Uint8Array.of(...X25519_PRIVATE, ...secret), "X25519", false, ["deriveBits"]);
+    const pkcs8 = Uint8Array.of(...X25519_PRIVATE, ...secret);
+    const own = await subtle.importKey("pkcs8", pkcs8, "X25519", false, ["deriveBits"]);
     const theirs = await subtle.importKey("raw", point, "X25519", false, []);
     const found = new Uint8Array(await subtle.deriveBits({ name: "X25519", public: theirs }, own, 256));
     if (found.some((byte) => byte !== 0)) return found;
@@ -70,7 +71,7 @@ async function exchange(secret, point) {
 // Shamir's secret sharing of 32 bytes
 
 const number = (bytes) => BigInt(`0x${hex(bytes)}`);
-const written = (value) => Uint8Array.from(value.toString(16).padStart(2 * SHARE, "0").match(/../g), (pair) => parseInt(pair, 16));
+const written = (value) => unhex(value.toString(16).padStart(2 * SHARE, "0"));
 
 function randomBelowPrime() {
   for (;;) {
@@ -177,7 +178,8 @@ export class Party {
       throw new Refusal("the server's list of nodes is malformed");
     }
     if (this.nodes > COMPLETE) {
-      throw new Refusal(`a tab hides among up to ${COMPLETE} nodes, not ${this.nodes}; the federation needs target=${COMPLETE}`);
+      const remedy = `the federation needs target=${COMPLETE}`;
+      throw new Refusal(`a tab hides among up to ${COMPLETE} nodes, not ${this.nodes}; ${remedy}`);
     }
     if (this.nodes < smallest) {
       throw new Refusal(`${this.nodes} nodes are too few to hide in; this device asks for ${smallest}`);
