@@ -94,10 +94,8 @@ def main() -> None:
             rounds = None if name == "fedease" else asked.rounds
             run = fr.train(method, asked.data, rounds=rounds, out=Path(folder) / "run")
             files = page_files(Path(folder) / "run")
-            took_part, new = (
-                ranked(run, torch.from_numpy(run.score("all"))),
-                ranked(run, page_scores(run, page_shared(run, files))),
-            )
+            took_part = ranked(run, torch.from_numpy(run.score(run.data.user_ids[::EVERY])))
+            new = ranked(run, page_scores(run, page_shared(run, files)))
             size = sum(map(len, files.values())) / 1e6
         rows.append([name, *(f"{value:.3f}" for value in (*took_part, *new)), f"{size:.1f} MB"])
         print(rows[-1], flush=True)

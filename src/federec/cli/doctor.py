@@ -15,12 +15,16 @@ _PACKAGES = ("torch", "numba", "numpy", "polars", "pydantic", "pyyaml", "rich", 
 EXTRAS = {
     "cryptography": "flower",
     "dp-accounting": "privacy",
+    "fastapi": "serve",
     "flwr": "flower",
     "matplotlib": "results",
     "mlflow-skinny": "mlflow",
+    "onnx": "export",
+    "onnxruntime": "export",
     "optuna": "results",
     "scikit-learn": "results",
     "tensorboard": "tensorboard",
+    "uvicorn": "serve",
 }
 """Packages that only some commands need -> the extra that installs them."""
 

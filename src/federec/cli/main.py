@@ -28,6 +28,7 @@ from federec.cli import (
     recommend,
     report,
     reproduce,
+    serve,
     train,
     tune,
     web,
@@ -49,6 +50,7 @@ app.command("report")(report.report)
 app.command("recommend")(recommend.recommend)
 app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)
+app.command("serve")(serve.serve)
 app.command("web")(web.web)
 app.command("audit")(audit.audit)
 app.command("methods")(methods.methods)

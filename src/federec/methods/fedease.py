@@ -180,11 +180,16 @@ class FedEASE(DeviceMethod):
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             return torch.full_like(gram, torch.nan)  # too much noise for this l2: the trial ranks nothing, others may
 
-    def recall(self, shared: Params, history: History, items: Tensor) -> Params:
+    def item_weight(self, shared: Params, history: History) -> Tensor:
+        """[C, L] weights of the devices' items, 0 for padding."""
         half_life = float(shared["recency"])
         weight = history.real.float()
         if half_life:
             weight *= 0.5 ** (history.age.clamp(min=0) / half_life) + self.floor
+        return weight
+
+    def recall(self, shared: Params, history: History, items: Tensor) -> Params:
+        weight = self.item_weight(shared, history)
         x = weight.new_zeros(len(weight), len(shared["weights"])).scatter_add_(1, history.items, weight)
         return {"scores": (x @ shared["weights"]).gather(1, items)}
 

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,17 @@ FIGURES = {
     "federec_round_seconds": ("gauge", "Seconds that the last round took."),
     "federec_metric": ("gauge", "Metrics of the last round, against 99 items, by name."),
 }
+
+
+def exposition(known: Mapping[str, tuple[str, str]], figures: Mapping[tuple[str, str], float]) -> str:
+    """Figures in Prometheus' text format. `known` has the kind and the meaning of each name, `figures` the values by
+    name and labels."""
+    lines = []
+    for name, (kind, text) in known.items():
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        parts = {name, f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
+        lines += [f"{part}{labels} {value:g}" for (part, labels), value in figures.items() if part in parts]
+    return "\n".join(lines) + "\n"
 
 
 class Events:
@@ -40,22 +52,18 @@ class Events:
     def add(self, name: str, value: float = 1, **labels: str) -> None:
         """Count."""
         with self._lock:
-            self.figures[name, _labels(labels)] += value  # type: ignore[assignment]
+            self.figures[name, labels_text(labels)] += value  # type: ignore[assignment]
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Tell the newest value."""
         with self._lock:
-            self.figures[name, _labels(labels)] = value  # type: ignore[assignment]
+            self.figures[name, labels_text(labels)] = value  # type: ignore[assignment]
 
     def text(self) -> str:
         """All figures in Prometheus' text format."""
         with self._lock:
             figures = dict(self.figures)
-        lines = []
-        for name, (kind, text) in FIGURES.items():
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-            lines += [f"{name}{labels} {value:g}" for (known, labels), value in figures.items() if known == name]
-        return "\n".join(lines) + "\n"
+        return exposition(FIGURES, figures)
 
     def serve(self, host: str, port: int) -> int:
         """Answer GET /metrics, from a thread that ends with the process; the port, which may have been 0 for any."""
@@ -79,6 +87,7 @@ class Events:
         return int(server.server_address[1])
 
 
-def _labels(labels: dict[str, str]) -> str:
+def labels_text(labels: dict[str, str]) -> str:
+    """Labels as the text format has them."""
     inside = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
     return f"{{{inside}}}" if inside else ""

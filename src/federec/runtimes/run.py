@@ -153,6 +153,15 @@ class Run:
         codes = np.arange(self.data.n_items) if items is None else self._recommender.items(items)
         return self._recommender.scores(asked, codes)
 
+    def best_items(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Codes and scores [users, k] of every user's best items, in the order of the data's users; the code is -1
+        where fewer are left.
+
+        >>> run.best_items(k=5)[0].shape[1]
+        5
+        """
+        return self._recommender.best(np.arange(self.data.n_users), k)
+
     def similar_items(self, item: Label, k: int = 10) -> list[Recommendation]:
         """The k items most similar to one, by the cosine of their vectors, which is the score. These are their rows in
         the item table that the devices share; with `fedease` and `ease`, the weights with which an item speaks for the

@@ -1,0 +1,132 @@
+"""What a server answers from: each user's list, made once when it starts, and scores for lists of items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from federec.cohort.draw import History
+from federec.cohort.layers import Params
+from federec.errors import UserError
+from federec.export.model import Trained
+from federec.federation.newcomers import Newcomers, devices_of
+from federec.methods.base import DeviceMethod
+from federec.methods.fedease import FedEASE
+from federec.network.catalogue import Catalogue
+
+MOST = 100
+"""Items in a list, at most."""
+
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Ranked = tuple[Codes, Floats]
+"""Item codes, best first, and their scores."""
+
+
+class Unknown(Exception):
+    """A user or an item that the model does not have. Its text names it."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model that is ready to answer. Nothing in it changes, so processes can share it."""
+
+    name: str
+    catalogue: Catalogue
+    rows: dict[str, int]
+    """A user's label -> the row of its list; empty for a federation's run, whose users' parameters are on devices."""
+    lists: NDArray[np.int32]
+    """[users, MOST] item codes, best first, without the items that the user has; -1 where no more are left."""
+    scores: Floats
+    """[users, MOST] scores of these items."""
+    newcomers: Newcomers | None
+    """Scores for lists of items; None where the method has none for somebody new."""
+
+    @staticmethod
+    def load(path: str | Path) -> Served:
+        """The model in a run's folder. The round is played once where devices rank with rows that they tune in it."""
+        model = Trained.load(path)
+        name, run = "+".join((model.method.name, *model.method.plugins)), model.run
+        try:
+            newcomers = Newcomers(model.method, model.state, model.n_items, model.seed, model.round)
+            _ = newcomers.unknown, newcomers.linear  # now, not at the first request
+        except UserError:
+            if run is None:
+                raise
+            newcomers = None
+        if run is None:
+            none = np.empty((0, 0), np.int32)
+            return Served(name, model.catalogue, {}, none, none.astype(np.float32), newcomers)
+        items, scores = run.best_items(MOST)
+        rows = {str(label): row for row, label in enumerate(run.data.user_ids)}
+        return Served(name, model.catalogue, rows, items.astype(np.int32), scores, newcomers)
+
+    def of_user(self, label: str, k: int) -> Ranked:
+        """A user's k best items."""
+        row = self.rows.get(label)
+        if row is None:
+            raise Unknown(f"no user is called '{label:.80}'")
+        codes = self.lists[row, :k]
+        codes = codes[codes >= 0].astype(np.int64)
+        return codes, self.scores[row, : len(codes)]
+
+    def of_items(self, labels: list[str], k: int) -> Ranked:
+        """The k best other items for somebody who has these, oldest first; for nobody known, if there are none."""
+        codes = self.catalogue.codes
+        try:
+            known = [codes[label] for label in dict.fromkeys(reversed(labels))]  # of a repeated item the newest counts
+        except KeyError as missing:
+            raise Unknown(f"no item is called '{missing.args[0]:.80}'") from None
+        assert self.newcomers is not None
+        history = np.array(known[::-1], np.int64)
+        scores = self.newcomers.unknown.copy() if not known else self.scored(history)
+        scores[history] = -np.inf
+        return best(scores, min(k, len(scores) - len(history)))
+
+    def scored(self, history: Codes) -> Floats:
+        """Scores [n_items] for somebody with these items."""
+        newcomers = self.newcomers
+        assert newcomers is not None
+        if newcomers.linear is not None:
+            return newcomers.linear.scores(history)
+        if self.weighs_pairs:
+            return pair_scores(newcomers.method, newcomers.state.shared, history)
+        return newcomers.scores([history])[0]
+
+    @cached_property
+    def weighs_pairs(self) -> bool:
+        """Whether scores are sums of a matrix' rows: then only those of the history are read."""
+        return self.newcomers is not None and type(self.newcomers.method) is FedEASE
+
+    @property
+    def quick(self) -> bool:
+        """Whether scores for a list of items take about a millisecond."""
+        return self.newcomers is not None and (self.newcomers.linear is not None or self.weighs_pairs)
+
+
+def best(scores: Floats, k: int) -> Ranked:
+    """The k items with the highest scores, best first; among equals the one that comes first. A score that is not a
+    number counts as the lowest."""
+    scores = np.where(np.isnan(scores), -np.inf, scores)
+    k = min(k, int((scores > -np.inf).sum()))
+    if k <= 0:
+        return np.empty(0, np.int64), np.empty(0, np.float32)
+    least = np.partition(scores, len(scores) - k)[len(scores) - k]
+    found = np.flatnonzero(scores >= least)  # may be more than k, where several are equal
+    order = found[np.argsort(-scores[found], kind="stable")][:k]
+    return order, scores[order]
+
+
+def pair_scores(method: DeviceMethod, shared: Params, history: Codes) -> Floats:
+    """FedEASE's scores for one history, from the rows of its items only: the whole matrix takes fifty times as long."""
+    assert isinstance(method, FedEASE)
+    items = torch.from_numpy(history)
+    count = torch.tensor([len(items)])
+    weight = method.item_weight(shared, History(count, items[None], count, devices_of([], 0)))
+    found: Floats = (weight @ shared["weights"][items])[0].numpy()
+    return found
