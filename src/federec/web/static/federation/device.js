@@ -85,10 +85,14 @@ export class Device {
       const party = copied(this.next);
       sealed = await party.share(order.sealed, await Root.of(this.state.root), this.state.policy.cohort);
       [this.now, this.next] = [party, null];
-    } else if (order.kind === "unmask") {
+    } else if (order.kind === "agree") {
+      const party = copied(this.now);
+      sealed = await party.agree(order.sealed);
+      this.now = party;
+    } else {
       sealed = await copied(this.now).unmask(order.sealed);
       this.now = null;
-    } else throw new Refusal("the server asks for a leg of a larger sum than a page takes part in");
+    }
     const catalogue = await catalogueVersion(this.state.labels);
     return packReply({ run: order.run, round: order.round, catalogue, sealed });
   }

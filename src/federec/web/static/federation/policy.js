@@ -22,7 +22,7 @@ const METHODS = {
 /** @type {Policy} */
 export const POLICY = { cohort: COHORT, rounds: 1000, runs: 1 };
 
-/** Most nodes that a person can ask for: a page knows no larger sums. */
+/** Most nodes that a person can ask for: in larger sums a node has about so many neighbours. */
 export const LARGEST = 128;
 
 /**
