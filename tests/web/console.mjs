@@ -9,13 +9,15 @@ import { pathToFileURL } from "node:url";
 
 const modules = {};
 for (const folder of process.argv.slice(2)) {
-  for (const file of readdirSync(folder).filter((name) => name.endsWith(".js") && process.env.MODULES.split(",").includes(name.slice(0, -3)))) {
-    modules[file.slice(0, -3)] = await import(pathToFileURL(`${folder}/${file}`));
+  const names = readdirSync(folder).map((file) => file.replace(/\.js$/, ""));
+  for (const name of names.filter((each) => process.env.MODULES.split(",").includes(each))) {
+    modules[name] = await import(pathToFileURL(`${folder}/${name}.js`));
   }
 }
 const kept = {};
 
-const reviver = (key, value) => (value !== null && typeof value === "object" && "bytes" in value ? new Uint8Array(Buffer.from(value.bytes, "base64")) : value);
+const isBytes = (value) => value !== null && typeof value === "object" && "bytes" in value;
+const reviver = (key, value) => (isBytes(value) ? new Uint8Array(Buffer.from(value.bytes, "base64")) : value);
 function replaced(value) {
   if (value instanceof Uint8Array) return { bytes: Buffer.from(value).toString("base64") };
   if (ArrayBuffer.isView(value)) return Array.from(value, Number);

@@ -4,7 +4,7 @@ from tests.web.node import needs_node, node
 from federec import streams
 
 pytestmark = needs_node
-PURPOSES = ("NEGATIVES", "SHUFFLE", "HOLDOUT", "LAPLACE", "GAUSSIAN", "ROUNDING", "VALIDATION", "TIES")
+PURPOSES = ("NEGATIVES", "SHUFFLE", "CANDIDATES", "HOLDOUT", "LAPLACE", "GAUSSIAN", "ROUNDING", "VALIDATION", "TIES")
 
 
 def unsigned(number):

@@ -9,13 +9,15 @@ from tests.network.federated import federated, hurry
 from tests.web.federation.tab import TabNode
 from tests.web.node import needs_node
 
+from federec.network.catalogue import Catalogue
 from federec.network.device_folder import shares
 from federec.network.events import Events
 from federec.network.keys import Key
 from federec.network.messages import Order, Reply
 from federec.network.parameters import Payload
 from federec.network.server import Server, serve
-from federec.network.settings import FederationSettings
+from federec.network.settings import CATALOGUE, FederationSettings
+from federec.runs.folder import RunFolder
 from federec.runtimes.in_process import LOST, NONE, InProcess, Node
 
 pytestmark = needs_node
@@ -28,7 +30,17 @@ def played(console, tmp_path, monkeypatch):
     hurry(monkeypatch)
     transports = []
 
-    def play(name, data, method, tabs, rounds=3, faults=lambda node, kind, round_: NONE, kind=TabNode, **how):
+    def play(
+        name,
+        data,
+        method,
+        tabs,
+        rounds=3,
+        faults=lambda node, kind, round_: NONE,
+        kind=TabNode,
+        before=lambda made: None,
+        **how,
+    ):
         values = {"settings": SMALL, "channel": ("secure-sum:most=16",), "minimum": 2} | how
         made = federated(tmp_path / name, data, method, nodes=data.n_users, rounds=rounds, **values)
         nodes = {
@@ -36,6 +48,7 @@ def played(console, tmp_path, monkeypatch):
             for number, (path, key) in enumerate(shares(made.run))
         }
         transports.append(InProcess(nodes, faults))
+        before(made)
         serve(transports[-1], made.run)
         return made, nodes
 
@@ -56,6 +69,8 @@ def test_a_round_with_two_tabs_is_one_with_two_python_devices(played, random_spl
     one, two = (shared_after(made.run)["shared:items"] for made in (ours, theirs))
     step = 2 * 16 / 2**24  # of a value; two tabs, three rounds
     assert float((one - two).abs().max()) <= 6 * step + 1e-5 * float(two.abs().max())
+    losses = [[line["loss"] for line in RunFolder(made.run).lines(3)] for made in (ours, theirs)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_a_federation_of_tabs_learns_what_python_devices_learn(played, random_split):
@@ -81,6 +96,20 @@ def test_a_tab_that_is_closed_at_any_leg_does_not_matter_to_the_others(played, r
     made, _ = played("tabs", data, "pfedrec", tabs=(1, 4), rounds=2, faults=faults, minimum=3)
     assert made.events("lost") == []
     assert len(made.events("round")) == 2
+
+
+def test_a_tab_takes_in_new_items(played, random_split):
+    data = random_split(users=4, items=30).data
+
+    def grow(made):
+        catalogue = Catalogue.read(made.run / CATALOGUE)
+        (made.run / CATALOGUE).write_text(catalogue.grown(["a new item", "another"]).text())
+
+    ours, nodes = played("tabs", data, "pfedrec", tabs=(0, 2), rounds=2, before=grow)
+    theirs, _ = played("python", data, "pfedrec", tabs=(), rounds=2, before=grow)
+    assert nodes[0].told == []
+    assert len(shared_after(ours.run)["shared:items"]) == 32
+    assert_same(ours.run, theirs.run)
 
 
 # What a tab does not do

@@ -44,6 +44,9 @@ class Tab:
         expression = "mask(Float64Array.from(values), delivered, context)"
         return self.call(expression, values=values, delivered=delivered, context=context)
 
+    def agree(self, arrived):
+        return self.call("agree(arrived)", arrived=arrived)
+
     def unmask(self, arrived):
         return self.call("unmask(arrived)", arrived=arrived)
 
@@ -233,11 +236,47 @@ def test_values_that_do_not_fit_are_refused(console, authority, admit):
             session.parties[0].mask(values, delivered[0], CONTEXT)
 
 
-def test_a_large_graph_is_refused_in_plain_words(console, authority, admit):
+def test_in_a_large_federation_a_tab_hides_among_its_neighbours_and_unmasks_what_most_have_signed(
+    console, authority, admit
+):
+    """A server that shows the tab another set than it signed, or signatures that are not there, gets nothing; and then
+    the sum is opened as it should be."""
+    values = np.random.default_rng(5).integers(-(2**20), 2**20, (131, 7))
+    session = Session(console, authority, admit, 131, (0, 50), values)
+    collector, parties = session.collector, session.parties
+    shared = {n: parties[n].share(o, session.root, 2) for n, o in collector.rosters().items() if n != 3}
+    delivered = collector.shares(shared)
+    inputs = {n: parties[n].mask(values[n], o, CONTEXT) for n, o in delivered.items() if n not in (7, 50)}
+    signed = {n: parties[n].agree(o) for n, o in collector.inputs(inputs).items()}
+    orders = collector.agreed(signed)
+    evidence, size = orders[0], -(-131 // 8)
+    begin = 1 + 2 * size + 32  # of the first advert, after two sets and a hash
+    place = next(each for each in collector.places.values() if collector.arrived[each] and each != collector.places[0])
+    smaller, forged = bytearray(evidence), bytearray(evidence)
+    smaller[1 + place // 8] ^= 0x80 >> place % 8
+    forged[begin + 2 + int.from_bytes(evidence[begin : begin + 2]) + 20] ^= 1  # in the first signature
+    console("kept.before = kept['party 0'].copy();")
+    for wrong, why in (
+        (smaller, "agreed to another set"),
+        (evidence[: 1 + size] + bytes(size) + evidence[1 + 2 * size :], "too few nodes have agreed"),
+        (forged, "hashes do not fit"),
+        (evidence[:-1], "cut short"),
+        (evidence + b"x", "too long"),
+    ):
+        with pytest.raises(Refused, match=why):
+            parties[0].unmask(bytes(wrong))
+        console("kept['party 0'] = kept.before.copy();")
+    total, nodes = collector.unmasked({n: parties[n].unmask(o) for n, o in orders.items()})
+    assert collector.refused == {}
+    assert set(nodes) == set(range(131)) - {3, 7, 50}
+    assert total.tolist() == values[sorted(nodes)].sum(0).tolist()
+
+
+def test_a_sum_that_is_too_large_for_a_page_is_refused_in_plain_words(console, authority, admit):
     tab, collector, _ = rosters(console, authority, admit)
     roster = collector.rosters()[0]
-    with pytest.raises(Refused, match="up to 128 nodes"):
-        tab.share(roster[:17] + (129).to_bytes(4) + roster[21:], authority.pem, 2)
+    with pytest.raises(Refused, match="up to 65536 nodes"):
+        tab.share(roster[:17] + (2**17).to_bytes(4) + roster[21:], authority.pem, 2)
 
 
 def test_masks_bind_what_was_ordered(console, authority, admit):

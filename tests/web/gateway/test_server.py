@@ -1,6 +1,7 @@
 """What an operator is told before a gateway opens, and what the gateway tells everybody."""
 
 import json
+import ssl
 
 import pytest
 
@@ -9,8 +10,12 @@ pytest.importorskip("flwr", reason="pip install federec[flower]")
 from tests.network.federated import federated
 
 from federec.errors import UserError
+from federec.network.certificates import Authority
+from federec.network.events import Events
 from federec.network.parameters import start
-from federec.web.gateway.server import Address, check_tabs, described, files_of
+from federec.runtimes.flower.admission import Admission
+from federec.runtimes.flower.link import Link
+from federec.web.gateway.server import Address, check_tabs, described, files_of, open_gateway
 
 SMALL = {"dim": 4}
 
@@ -33,6 +38,27 @@ def test_without_tls_only_this_machine_is_served(tmp_path):
         Address.of("0.0.0.0:8443", None)
     with pytest.raises(UserError, match=r"server\.pem"):
         Address.of("0.0.0.0:8443", tmp_path)
+
+
+def test_a_gateway_speaks_https_with_a_certificate(trained, tmp_path):
+    import httpx
+
+    run, page = trained("pfedrec")
+    ours = made(tmp_path, run.data)
+    Authority.read(ours.run / "tls").serve(ours.run / "tls", ["127.0.0.1"])
+    link, root = Link(), ours.run / "tls" / "ca.crt"
+    admission = Admission(link, ours.run / "nodes", root.read_bytes(), Events(ours.run / "audit.jsonl"))
+    address = Address.of("127.0.0.1:0", ours.run / "tls")
+    url, server = open_gateway(address, ours.run, files_of(ours.run, page), link, admission)
+    try:
+        assert url.startswith("https://127.0.0.1:")
+        trust = ssl.create_default_context(cafile=root)
+        assert httpx.get(url, verify=trust).text.startswith("<!doctype html>")
+        assert httpx.get(f"{url}gateway/description", verify=trust).json()["root"] == root.read_text()
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url.replace("https", "http"))
+    finally:
+        server.should_exit = server.force_exit = True
 
 
 @pytest.mark.parametrize(

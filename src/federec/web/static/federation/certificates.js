@@ -113,10 +113,11 @@ function bits(content) {
 
 function moment({ tag, content }) {
   const text = new TextDecoder("latin1").decode(content);
-  const found = tag === LONG_TIME ? /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/.exec(text) : tag === UTC_TIME ? /^(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/.exec(text) : null;
-  if (found === null) refuse();
+  const year4 = tag === LONG_TIME;
+  const found = (year4 ? /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/ : /^(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/).exec(text);
+  if (found === null || (!year4 && tag !== UTC_TIME)) refuse();
   const [year, month, ...rest] = found.slice(1).map(Number);
-  return Date.UTC(tag === LONG_TIME ? year : year + (year < 50 ? 2000 : 1900), month - 1, ...rest);
+  return Date.UTC(year4 ? year : year + (year < 50 ? 2000 : 1900), month - 1, ...rest);
 }
 
 /** @returns {Promise<CryptoKey>} */
@@ -190,7 +191,8 @@ export class Root {
     let client = false;
     while (!listed.empty) client = hex(listed.next().whole) === CLIENT || client;
     if (!client) throw new Refusal("is not the certificate of a node");
-    return new Member(found.point, users.reduce((sum, byte) => sum * 256 + byte, 0), found.ends, await imported(found.point));
+    const count = users.reduce((sum, byte) => sum * 256 + byte, 0);
+    return new Member(found.point, count, found.ends, await imported(found.point));
   }
 }
 

@@ -81,7 +81,9 @@ export async function invited(code, description, own) {
   } catch {
     throw new Refusal("this invitation is damaged; ask for a new one");
   }
-  if (!(await member.verify(content, await sign(key, content)))) throw new Refusal("this invitation is damaged; ask for a new one");
+  if (!(await member.verify(content, await sign(key, content)))) {
+    throw new Refusal("this invitation is damaged; ask for a new one");
+  }
   const identity = { key, certificate, public: member.public };
   return newState(identity, rootDer, Float32Array.from(description.start), own);
 }
@@ -124,7 +126,8 @@ export class Client {
         const expired = error.status === 401 && this.token;
         this.token = "";
         if (expired) continue;
-        await this.tell({ kind: "waiting", text: error instanceof Refusal ? error.message : "no connection to the federation; trying again" });
+        const why = error instanceof Refusal ? error.message : "no connection to the federation; trying again";
+        await this.tell({ kind: "waiting", text: why });
       }
       await new Promise((resolve) => {
         const timer = setTimeout(resolve, pause);
@@ -163,7 +166,8 @@ export class Client {
     const ticket = response.headers.get("federec-ticket");
     const reply = await this.device.answer(new Uint8Array(await response.arrayBuffer()));
     try {
-      await this.post("reply", reply, { ...this.bearer(), "federec-ticket": ticket, "content-type": "application/octet-stream" });
+      const headers = { "federec-ticket": ticket, "content-type": "application/octet-stream" };
+      await this.post("reply", reply, { ...this.bearer(), ...headers });
       await this.tell({ kind: "sent", bytes: reply.length });
     } catch (error) {
       if (error.status !== 403 && error.status !== 413) throw error; // a reply that nobody waits for any more is dropped
@@ -171,7 +175,8 @@ export class Client {
   }
 
   async post(name, body = undefined, headers = {}) {
-    const response = await fetch(`${this.base}${name}`, { ...QUIET, method: "POST", body, headers, signal: this.stopping.signal });
+    const { signal } = this.stopping;
+    const response = await fetch(`${this.base}${name}`, { ...QUIET, method: "POST", body, headers, signal });
     if (response.ok) return response;
     const told = await response.json().catch(() => ({}));
     throw new Status(response.status, String(told.detail ?? `status ${response.status}`).slice(0, 200));

@@ -1,7 +1,7 @@
 /**
- * A tab as a device of a federation: what it does with the server's orders (`federec/network/device.py`). What it learned and
- * the reply itself are kept before the reply leaves: a round is never half applied, and where the reply gets lost, the same
- * bytes are sent again.
+ * A tab as a device of a federation: what it does with the server's orders (`federec/network/device.py`). What it learned
+ * and the reply itself are kept before the reply leaves: a round is never half applied, and where the reply gets lost, the
+ * same bytes are sent again.
  */
 import { distinct } from "../draw.js";
 import { linearRound, score as linearScore } from "../linear.js";
@@ -42,8 +42,8 @@ export const STATE = "device";
  */
 
 /**
- * @param {{labels: string[], slot: bigint, cohort: number, ledger?: import("./ledger.js").Ledger}} own `ledger` is that of a tab
- *   that was there before: what it has answered, it does not answer again. It may take part in one more run.
+ * @param {{labels: string[], slot: bigint, cohort: number, ledger?: import("./ledger.js").Ledger}} own `ledger` is that of
+ *   a tab that was there before: what it has answered, it does not answer again. It may take part in one more run.
  * @returns {State} of a tab that was invited and has learned nothing yet
  */
 export function newState(identity, root, start, { labels, slot, cohort, ledger = emptyLedger() }) {
@@ -85,10 +85,14 @@ export class Device {
       const party = copied(this.next);
       sealed = await party.share(order.sealed, await Root.of(this.state.root), this.state.policy.cohort);
       [this.now, this.next] = [party, null];
-    } else if (order.kind === "unmask") {
+    } else if (order.kind === "agree") {
+      const party = copied(this.now);
+      sealed = await party.agree(order.sealed);
+      this.now = party;
+    } else {
       sealed = await copied(this.now).unmask(order.sealed);
       this.now = null;
-    } else throw new Refusal("the server asks for a leg of a larger sum than a page takes part in");
+    }
     const catalogue = await catalogueVersion(this.state.labels);
     return packReply({ run: order.run, round: order.round, catalogue, sealed });
   }
@@ -193,7 +197,8 @@ class Round {
   /** What is told of the ranking after a round. Where devices rank with rows that they tune, the round is played again. */
   evaluate(weight) {
     const { plan, order, split } = this;
-    const score = plan.own ? this.own(this.learn(weight)) : (item) => linearScore(this.table, item * plan.dim, plan.dim, weight);
+    const global = (item) => linearScore(this.table, item * plan.dim, plan.dim, weight);
+    const score = plan.own ? this.own(this.learn(weight)) : global;
     const sums = new Map();
     if (!order.full) this.rank(score, sums);
     else {

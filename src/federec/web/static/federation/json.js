@@ -102,7 +102,8 @@ export function dumps(value, sorted = false) {
 
 /** Text in ASCII, as Python writes it. */
 function quoted(text) {
-  return JSON.stringify(text).replace(/[\u007f-\uffff]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  const escaped = (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(text).replace(/[\u007f-\uffff]/g, escaped);
 }
 
 /** @returns a value without Numerals and Maps, to read from */

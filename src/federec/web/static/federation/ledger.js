@@ -13,7 +13,10 @@ import { Refusal } from "./bytes.js";
 /** @returns {Ledger} */
 export const emptyLedger = () => ({ answers: {}, spent: { rounds: 0, runs: [] } });
 
-/** @returns {Uint8Array | null} the message with which an order was answered already; a Refusal where another would be needed */
+/**
+ * @returns {Uint8Array | null} the message with which an order was answered already; a Refusal where another answer would
+ *   have to be given than before
+ */
 export function answered(ledger, kind, run, round, digest) {
   if (ledger.spent.runs.slice(0, -1).includes(run)) {
     throw new Refusal(`run '${run}' has ended here; a device does not go back to it`);

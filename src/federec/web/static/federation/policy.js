@@ -22,7 +22,7 @@ const METHODS = {
 /** @type {Policy} */
 export const POLICY = { cohort: COHORT, rounds: 1000, runs: 1 };
 
-/** Most nodes that a person can ask for: a page knows no larger sums. */
+/** Most nodes that a person can ask for: in larger sums a node has about so many neighbours. */
 export const LARGEST = 128;
 
 /**
@@ -39,7 +39,8 @@ export function planOf(config, items) {
   }
   const stages = Array.isArray(channel) ? channel.map((stage) => stage?.stage) : [];
   if (!stages.includes("secure-sum")) {
-    throw new Refusal("the federation's server would read what each device sends, and so what you like; this page only takes part in secure sums");
+    const why = "the federation's server would read what each device sends, and so what you like";
+    throw new Refusal(`${why}; this page only takes part in secure sums`);
   }
   if (stages.length !== 1 || !(typeof channel[0].most === "number" && channel[0].most > 0)) {
     throw new Refusal(`the federation's channel is ${stages.join(", ")}; a page only knows secure-sum`);
@@ -54,12 +55,19 @@ export function planOf(config, items) {
   const whole = (value, least, most) => Number.isInteger(value) && value >= least && value <= most;
   const step = (value) => typeof value === "number" && value >= 0;
   const names = Object.keys(given).sort().join();
-  const fits = names === [...known.settings].sort().join() && whole(given.dim, 1, MOST_DIM) && whole(given.batch, 1, 2 ** 31)
-    && whole(given.negatives, 0, 1000) && whole(given.epochs, 1, MOST_STEPS) && step(given.lr) && step(given.item_lr_factor)
-    && (known.settings === COMMON || given.hidden?.length === 0);
+  const fits =
+    names === [...known.settings].sort().join() &&
+    whole(given.dim, 1, MOST_DIM) &&
+    whole(given.batch, 1, 2 ** 31) &&
+    whole(given.negatives, 0, 1000) &&
+    whole(given.epochs, 1, MOST_STEPS) &&
+    step(given.lr) &&
+    step(given.item_lr_factor) &&
+    (known.settings === COMMON || given.hidden?.length === 0);
   if (!fits) throw new Refusal(`the federation's settings of ${method} are not ones that this page knows`);
   const { negatives, batch, epochs, dim, lr } = given;
-  const learning = { negatives, batch, epochs, rate: lr, itemRate: lr * items * given.item_lr_factor, passes: 0, disjoint: true };
+  const rates = { rate: lr, itemRate: lr * items * given.item_lr_factor };
+  const learning = { negatives, batch, epochs, ...rates, passes: 0, disjoint: true };
   return {
     method,
     dim,

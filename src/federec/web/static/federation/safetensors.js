@@ -34,7 +34,8 @@ export function load(content) {
   const found = new Map();
   const parts = Object.entries(header).filter(([name]) => name !== "__metadata__");
   let at = 0;
-  parts.sort(([, one], [, two]) => (one?.data_offsets?.[0] ?? 0) - (two?.data_offsets?.[0] ?? 0) || (one?.data_offsets?.[1] ?? 0) - (two?.data_offsets?.[1] ?? 0));
+  const offset = (part, side) => part?.data_offsets?.[side] ?? 0;
+  parts.sort(([, one], [, two]) => offset(one, 0) - offset(two, 0) || offset(one, 1) - offset(two, 1));
   for (const [name, part] of parts) {
     const kind = KINDS[part?.dtype];
     const { shape, data_offsets: offsets } = part ?? {};

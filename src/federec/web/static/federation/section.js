@@ -32,7 +32,8 @@ export function section(base, labels, kept) {
   async function begin() {
     $("federation").hidden = false;
     $("sends").textContent =
-      "Until you join the federation, this page sends nothing. A device that takes part sends the message below, once a round, after all the stages that it names.";
+      "Until you join the federation, this page sends nothing. A device that takes part sends the message below, once a " +
+      "round, after all the stages that it names.";
     const why = await cannotJoin();
     if (why) return about(`This page cannot join its federation: ${why}.`);
     if (await store.get(STATE)) return take();
@@ -41,7 +42,8 @@ export function section(base, labels, kept) {
     const refusal = unfit(federation);
     if (refusal) return about(`This page does not join its federation: ${refusal}.`);
     about(
-      "People's devices learn one model together. What this page learned would leave only as part of a sum over many devices, masked: the server can read the sum, and nothing of yours. You need an invitation.",
+      "People's devices learn one model together. What this page learned would leave only as part of a sum over many " +
+        "devices, masked: the server can read the sum, and nothing of yours. You need an invitation.",
     );
     $("cohort").value = String(COHORT);
     $("joining").hidden = false;
@@ -94,7 +96,8 @@ export function section(base, labels, kept) {
     await count();
     if (!free) return say("Another tab of this browser takes part.");
     const state = await store.get(STATE);
-    about(`This page takes part. What it learned leaves only as part of a sum over at least ${state.policy.cohort} admitted devices.`);
+    const { cohort } = state.policy;
+    about(`This page takes part. What it learned leaves only as part of a sum over at least ${cohort} admitted devices.`);
     say("Connecting…");
     const picks = async () => kept.picks.map((label, at) => ({ label, time: at }));
     const device = new Device(store, picks, (text) => say(`Not done: ${text}.`));

@@ -1,8 +1,8 @@
 /**
  * A device's part in a secure sum, byte for byte that of `Party` in `federec/network/secure_sum.py`, where the messages
- * are described. A tab takes part in sums of up to 128 nodes, in which everybody is everybody's neighbour.
+ * are described.
  */
-import { Reader, Refusal, big, block, compared, hex, joined, same, utf8 } from "./bytes.js";
+import { Reader, Refusal, big, block, compared, hex, joined, same, unhex, utf8 } from "./bytes.js";
 import { sign } from "./certificates.js";
 
 const VERSION = 1;
@@ -11,7 +11,9 @@ const SHARE = 33; // bytes
 const TAG = 16;
 const ENTRY = 2 * TAG + 2 * SHARE + 16;
 const NONE = new Uint8Array(SHARE).fill(0xff);
-const COMPLETE = 128;
+const COMPLETE = 128; // up to so many nodes everybody is everybody's neighbour
+const MOST_NODES = 2 ** 16; // a page cannot shuffle more in a moment
+const DOUBT = 80; // a set that too few have signed is taken for agreed with probability 2^-80
 const ZEROS = new Uint8Array(16);
 const NONCE = new Uint8Array(12); // a key is used for one message only
 const X25519_PRIVATE = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x6e, 4, 0x22, 4, 0x20]; // PKCS #8, before the key
@@ -20,6 +22,13 @@ const { subtle } = crypto;
 
 const random = (count) => crypto.getRandomValues(new Uint8Array(count));
 const most = (nodes) => Math.ceil((2 * nodes) / 3);
+/** How many neighbours a node has, and how many of these and itself bring back its secrets (the threshold). */
+function rule(nodes) {
+  if (nodes <= COMPLETE) return [nodes - 1, most(nodes)];
+  const degree = 2 * Math.ceil(4 * Math.log2(nodes)) + 24;
+  return [degree, Math.ceil(0.44 * degree)];
+}
+
 const message = (...parts) => joined(big(VERSION, 1), ...parts);
 
 /** SHA-256 of the parts, which cannot be confused with those of another purpose or shifted against each other. */
@@ -57,7 +66,8 @@ async function stream(key, bytes) {
 /** What two X25519 keys have in common. A Refusal for points of low order, with which everybody gets 0. */
 async function exchange(secret, point) {
   try {
-    const own = await subtle.importKey("pkcs8", Uint8Array.of(...X25519_PRIVATE, ...secret), "X25519", false, ["deriveBits"]);
+    const pkcs8 = Uint8Array.of(...X25519_PRIVATE, ...secret);
+    const own = await subtle.importKey("pkcs8", pkcs8, "X25519", false, ["deriveBits"]);
     const theirs = await subtle.importKey("raw", point, "X25519", false, []);
     const found = new Uint8Array(await subtle.deriveBits({ name: "X25519", public: theirs }, own, 256));
     if (found.some((byte) => byte !== 0)) return found;
@@ -70,7 +80,7 @@ async function exchange(secret, point) {
 // Shamir's secret sharing of 32 bytes
 
 const number = (bytes) => BigInt(`0x${hex(bytes)}`);
-const written = (value) => Uint8Array.from(value.toString(16).padStart(2 * SHARE, "0").match(/../g), (pair) => parseInt(pair, 16));
+const written = (value) => unhex(value.toString(16).padStart(2 * SHARE, "0"));
 
 function randomBelowPrime() {
   for (;;) {
@@ -104,15 +114,40 @@ function bitmap(reader, nodes) {
   return found.slice(0, nodes);
 }
 
-/** Root of a hash tree over all these leaves. */
-async function treeOf(leaves) {
-  let level = await Promise.all(leaves.map((leaf) => hash("leaf", leaf)));
-  while (level.length > 1) {
-    const pairs = [];
-    for (let at = 0; at + 1 < level.length; at += 2) pairs.push(hash("pair", level[at], level[at + 1]));
-    level = [...(await Promise.all(pairs)), ...level.slice(2 * pairs.length)]; // the last of an odd number stays
+/** Root of a hash tree with `count` leaves, of which some are known; the reader has the hashes that are missing. */
+async function fold(leaves, count, reader) {
+  let known = new Map(await Promise.all([...leaves].map(async ([place, leaf]) => [place, await hash("leaf", leaf)])));
+  for (; count > 1; count = Math.ceil(count / 2)) {
+    const above = new Map();
+    for (const place of [...known.keys()].sort((one, two) => one - two)) {
+      const [other, pair] = [place ^ 1, place >> 1];
+      if (other >= count) above.set(pair, known.get(place)); // the last of an odd number has no sibling
+      else if (!above.has(pair)) {
+        const both = [known.get(place), known.get(other) ?? reader.take(32)];
+        above.set(pair, await hash("pair", ...(place < other ? both : both.reverse())));
+      }
+    }
+    known = above;
   }
-  return level[0];
+  return known.get(0);
+}
+
+/** The numbers below `count` in an order that follows from the seed. */
+async function shuffled(seed, count) {
+  const keys = new BigUint64Array(await stream(seed, 8 * count));
+  const places = Array.from(keys, (_, at) => at);
+  return places.sort((one, two) => (keys[one] === keys[two] ? one - two : keys[one] < keys[two] ? -1 : 1));
+}
+
+/** The positions of a node's neighbours, which follow from the session: all others, or a random subset of them. */
+async function neighbours(session, nodes, position) {
+  if (nodes <= COMPLETE) return Array.from({ length: nodes }, (_, at) => at).filter((at) => at !== position);
+  const around = await shuffled(await hash("order", session), nodes); // a table
+  const distances = await shuffled(await hash("distances", session), (nodes - 1) >> 1);
+  const near = distances.slice(0, rule(nodes)[0] / 2).map((distance) => distance + 1);
+  const seat = around.indexOf(position);
+  const found = near.flatMap((distance) => [seat + distance, seat - distance]);
+  return found.map((at) => around[(at + nodes) % nodes]).sort((one, two) => one - two);
 }
 
 function opened(content) {
@@ -152,7 +187,7 @@ export class Party {
     const [share, mask] = await Promise.all(keys.map((secret) => exchange(secret, BASE)));
     const signature = await sign(identity.key, await hash("advert", utf8(run), share, mask));
     const advert = message(block(2, identity.certificate), share, mask, block(1, signature));
-    return Object.assign(party, { run, keys, advert, step: "share" });
+    return Object.assign(party, { identity, run, keys, advert, step: "share" });
   }
 
   /** Another one at the same step: what is refused changes nothing in the original. */
@@ -173,36 +208,34 @@ export class Party {
     const sizes = [4, 4, 1, 4].map((bytes) => reader.number(bytes));
     const tree = reader.take(32);
     [this.nodes, this.position, this.width, this.length] = sizes;
+    if (this.nodes > MOST_NODES) throw new Refusal(`a page takes part in sums of up to ${MOST_NODES} nodes, not ${this.nodes}`);
     if (this.nodes < 2 || this.position >= this.nodes || ![32, 64].includes(this.width)) {
       throw new Refusal("the server's list of nodes is malformed");
     }
-    if (this.nodes > COMPLETE) {
-      throw new Refusal(`a tab hides among up to ${COMPLETE} nodes, not ${this.nodes}; the federation needs target=${COMPLETE}`);
+    const [degree, threshold] = rule(this.nodes);
+    if (degree + 1 < smallest) {
+      throw new Refusal(`${degree + 1} nodes are too few to hide in; this device asks for ${smallest}`);
     }
-    if (this.nodes < smallest) {
-      throw new Refusal(`${this.nodes} nodes are too few to hide in; this device asks for ${smallest}`);
-    }
-    this.threshold = most(this.nodes);
     const [nodes, , width, length] = sizes;
     this.session = await hash("session", head, joined(big(nodes, 4), big(width, 1), big(length, 4)), tree);
-    this.others = Array.from({ length: this.nodes }, (_, at) => at).filter((at) => at !== this.position);
-    const contents = [];
-    for (const other of this.others) contents[other] = reader.block(2);
-    contents[this.position] = this.advert;
-    reader.end(); // in a complete graph no hash is missing
-    if (!same(await treeOf(contents), tree)) throw new Refusal("the server's hashes do not fit what it has sent");
+    this.others = await neighbours(this.session, this.nodes, this.position);
+    const contents = new Map();
+    for (const other of this.others) contents.set(other, reader.block(2));
+    contents.set(this.position, this.advert);
+    await this.checkTree(contents, tree, reader);
+    reader.end();
     const adverts = await this.checked(contents, root);
-    this.smallest = smallest;
+    Object.assign(this, { root, tree, smallest, threshold });
     this.seed = random(32);
     this.pairs = new Map();
     for (const other of this.others) {
       const [sealing, masking] = await Promise.all([
-        exchange(this.keys[0], adverts[other].share),
-        exchange(this.keys[1], adverts[other].mask),
+        exchange(this.keys[0], adverts.get(other).share),
+        exchange(this.keys[1], adverts.get(other).mask),
       ]);
       this.pairs.set(other, { sealing, masking });
     }
-    const places = contents.map((_, at) => at);
+    const places = [...contents.keys()];
     const ofKey = split(this.keys[1], this.threshold, places);
     const ofSeed = split(this.seed, this.threshold, places);
     this.own = ofSeed.get(this.position);
@@ -255,8 +288,20 @@ export class Party {
       if (plus) for (let at = 0; at < masked.length; at++) masked[at] += noise[at];
       else for (let at = 0; at < masked.length; at++) masked[at] -= noise[at];
     }
-    this.step = "unmask";
+    this.step = this.sparse ? "agree" : "unmask";
     return message(hashed, new Uint8Array(masked.buffer));
+  }
+
+  /** Signs which nodes' inputs have arrived; it signs one such set only. */
+  async agree(arrived) {
+    this.enter("agree");
+    const reader = opened(arrived);
+    const members = bitmap(reader, this.nodes);
+    reader.end();
+    this.checkSet(members);
+    this.agreed = await hash("agree", this.view, pack(members));
+    this.step = "unmask";
+    return message(block(1, await sign(this.identity.key, this.agreed)));
   }
 
   /** For each neighbour one share: of its self-mask if its input has arrived, of its mask key if it has not. */
@@ -264,17 +309,17 @@ export class Party {
     this.enter("unmask");
     const reader = opened(arrived);
     const members = bitmap(reader, this.nodes);
-    reader.end();
     this.checkSet(members);
-    const shares = [];
-    for (let place = 0; place < this.nodes; place++) {
-      if (place === this.position) shares.push(this.own);
-      else if (this.shared[place]) {
-        const begin = members[place] ? SHARE : 0;
-        shares.push(this.held.get(place)?.slice(begin, begin + SHARE) ?? NONE);
-      }
+    if (this.sparse) await this.checkAgreed(members, reader);
+    reader.end();
+    const shares = new Map([[this.position, this.own]]);
+    for (const other of this.others.filter((each) => this.shared[each])) {
+      const begin = members[other] ? SHARE : 0;
+      shares.set(other, this.held.get(other)?.slice(begin, begin + SHARE) ?? NONE);
     }
-    return this.lock(members, message(...shares));
+    const places = [...shares.keys()].sort((one, two) => one - two);
+    const answer = message(...places.map((place) => shares.get(place)));
+    return this.sparse ? answer : this.lock(members, answer);
   }
 
   /**
@@ -299,26 +344,68 @@ export class Party {
     this.step = "over";
   }
 
+  get sparse() {
+    return this.nodes > COMPLETE;
+  }
+
   /** Adverts by position: of admitted nodes, all different, in the order of their public keys. */
   async checked(contents, root) {
-    const found = await Promise.all(contents.map((content) => readAdvert(content, this.run, root)));
+    const places = [...contents.keys()].sort((one, two) => one - two);
+    const found = await Promise.all(places.map((place) => readAdvert(contents.get(place), this.run, root)));
     const ordered = found.every((each, at) => at === 0 || compared(found[at - 1].member.public, each.member.public) < 0);
     const keys = new Set(found.flatMap(({ share, mask }) => [hex(share), hex(mask)]));
     if (!ordered || keys.size < 2 * found.length) {
       throw new Refusal("the server counts a node twice; this device does not take part");
     }
-    return found;
+    return new Map(places.map((place, at) => [place, found[at]]));
   }
 
-  /** That a set that the server names has this node, two thirds of all nodes, and only nodes that have shared. */
+  async checkTree(leaves, tree, reader) {
+    if (!same(await fold(leaves, this.nodes, reader), tree)) {
+      throw new Refusal("the server's hashes do not fit what it has sent");
+    }
+  }
+
+  /**
+   * That a set that the server names has this node, enough of its neighbours, two thirds of all nodes, and only nodes that
+   * have shared their secrets.
+   */
   checkSet(members) {
     if (this.shared && members.some((member, at) => member && !this.shared[at])) {
       throw new Refusal("the server names nodes that did not share their secrets");
     }
     if (!members[this.position]) throw new Refusal("the server leaves this device out, although it has taken part");
-    const count = members.filter(Boolean).length;
+    const near = 1 + this.others.filter((other) => members[other]).length;
     const least = Math.max(this.smallest, this.threshold);
-    if (count < least) throw new Refusal(`${count} nodes are too few to hide in; this device asks for ${least}`);
+    if (near < least || members.filter(Boolean).length < most(this.nodes)) {
+      throw new Refusal(`${near} nodes are too few to hide in; this device asks for ${least}`);
+    }
+  }
+
+  /** That two thirds of all nodes have signed this set, of which a sample is looked at. */
+  async checkAgreed(members, reader) {
+    const signers = bitmap(reader, this.nodes);
+    const tree = reader.take(32);
+    if (!same(await hash("agree", this.view, pack(members)), this.agreed)) {
+      throw new Refusal("this device has agreed to another set of nodes");
+    }
+    const places = signers.flatMap((signer, at) => (signer ? [at] : []));
+    if (places.length < most(this.nodes)) throw new Refusal("too few nodes have agreed to the set of nodes");
+    const chosen = await shuffled(await hash("sample", this.session, pack(signers), tree), places.length);
+    const size = Math.min(places.length, Math.ceil(DOUBT / Math.log2(places.length / (0.55 * this.nodes))));
+    const sample = chosen.slice(0, size).map((at) => places[at]).sort((one, two) => one - two);
+    const [adverts, signatures] = [new Map(), new Map()];
+    for (const place of sample) {
+      adverts.set(place, reader.block(2));
+      signatures.set(place, reader.block(1));
+    }
+    await this.checkTree(adverts, this.tree, reader);
+    await this.checkTree(signatures, tree, reader);
+    for (const [place, { member }] of await this.checked(adverts, this.root)) {
+      if (!(await member.verify(this.agreed, signatures.get(place)))) {
+        throw new Refusal("a node has not agreed to the set of nodes, although the server says so");
+      }
+    }
   }
 
   /** Of what goes from the one to the other; it is used for one message. */

@@ -1,4 +1,4 @@
-/** What a device trains on and what it holds out: its newest item for test, the one before for validation (`data/split.py`). */
+/** What a device trains on, and what it holds out: its newest item for test, the one before it for validation. */
 import { HOLDOUT, ONCE, TIES, bits, streamKey } from "../streams.js";
 
 const NEEDED = 3; // items, below which nothing is held out

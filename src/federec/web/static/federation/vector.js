@@ -6,7 +6,8 @@ import { NAMES } from "./ranking.js";
 
 const STEPS = 2 ** 24; // into which the range of a value is cut
 const LONG = 64; // losses are summed over all steps
-const FIGURES = ["loss", "interactions", ...["valid sampled", "valid full", "test sampled", "test full"].flatMap((kind) => NAMES.map((name) => `${kind} ${name}`))];
+const KINDS = ["valid sampled", "valid full", "test sampled", "test full"];
+const FIGURES = ["loss", "interactions", ...KINDS.flatMap((kind) => NAMES.map((name) => `${kind} ${name}`))];
 
 /**
  * @param {Map<string, [number, number]>} sums losses and metrics by name: their sum, and over how many
