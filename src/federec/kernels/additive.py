@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from federec.kernels.compiling import exact, jit, kernel
 from federec.kernels.cpu import (
     Samples,
     distinct,
     draw_rows,
-    exact,
     floats,
-    jit,
-    kernel,
     look_up,
     make_samples,
     release,

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from federec.kernels.compiling import jit, kernel
 from federec.kernels.cpu import (
     Samples,
     draw_rows,
     exp,
     floats,
-    jit,
-    kernel,
     laplace,
     look_up,
     make_samples,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from federec.kernels.compiling import jit, kernel
 from federec.kernels.cpu import (
     Samples,
     clear,
@@ -17,8 +18,6 @@ from federec.kernels.cpu import (
     draw_rows,
     floats,
     integers,
-    jit,
-    kernel,
     look_up,
     make_samples,
     release,
