@@ -17,7 +17,9 @@ from federec.runtimes.simulation import trainer
 METHODS = ("pfedrec", "fedmf", "fedrecon", "local-only")
 PLUGINS = ((), ("dualper",), ("sam",), ("ldp",), ("dualper", "sam"), ("sam", "dualper", "ldp"))
 MIXED = [("pfedrec", ("plgc",)), ("fedmf", ("plgc", "dualper", "ldp")), ("fedrecon", ("plgc",))]
-CASES = [(name, plugins) for name in METHODS for plugins in PLUGINS] + MIXED
+RECENT = [("pfedrec", ("recency",)), ("fedmf", ("sam", "recency", "dualper")), ("fedrecon", ("recency", "ldp"))]
+RECENT += [("local-only", ("recency",))]
+CASES = [(name, plugins) for name in METHODS for plugins in PLUGINS] + MIXED + RECENT
 TRAINED = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("fedrecon", ("dualper", "sam")), MIXED[0]]
 
 
@@ -67,7 +69,8 @@ def test_the_kernel_plays_the_same_round(small, devices, name, plugins, users, r
     [
         ("pfedrec", (), {"hidden": (4,)}),
         ("local-only", (), {"hidden": (4,)}),
-        ("fedmf", ("recency", "dualper"), {}),  # a plug-in without a form is not forgotten under one that has
+        ("fedmf", ("recency", "plgc"), {}),  # a plug-in without a form is not forgotten under one that has
+        ("fedmf", ("plgc", "recency"), {}),
         ("pfedrec", ("plgc", "sam"), {}),
         ("pfedrec", ("sam", "plgc"), {}),
         ("fedmf", ("dualper", "plgc"), {}),
@@ -181,6 +184,12 @@ SHARP = [
     ({"batch": 16, "norm": "l2", "rho_shared": 0.1}, ("sam",)),
     ({"batch": 16, "rho_shared": 0.0, "rho_private": 0.2}, ("sam",)),
 ]
+WEIGHTED = [
+    ({"batch": 2048}, ("recency", "ldp")),
+    ({"batch": 16, "norm": "l2"}, ("ldp", "recency")),
+    ({"batch": 16, "rho_shared": 0.1}, ("sam", "recency", "ldp")),
+    ({"batch": 16, "parts": "own"}, ("recency", "ldp")),
+]
 BLENDED = [
     {"batch": 2048, "beta": 0.05, "gamma": 0.5, "smoothing": 0.5},
     {"batch": 16, "norm": "l2"},
@@ -193,7 +202,7 @@ BLENDED = [
     ("users", "rounds", "tolerance"), [(None, 1, 1e-4), ([1, 4, 0, 7, 8], 3, 1e-3)], ids=["all", "some"]
 )
 @pytest.mark.parametrize(
-    ("settings", "plugins"), [(s, ()) for s in ADDITIVE] + [(s, ("plgc",)) for s in BLENDED] + SHARP, ids=str
+    ("settings", "plugins"), [(s, ()) for s in ADDITIVE] + [(s, ("plgc",)) for s in BLENDED] + SHARP + WEIGHTED, ids=str
 )
 def test_the_additive_kernel_plays_the_same_round(devices, settings, plugins, users, rounds, tolerance):
     method = build("fedrap", plugins, QUIET | settings)

@@ -70,10 +70,16 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
 
 
 def _linear_lacks(form: LinearScore) -> str | None:
+    if form.emphasis is not None:
+        return "weighs new items more"
     return None if form.mixing is None else "mixes rows"
 
 
 def _additive_lacks(form: AdditiveScore) -> str | None:
+    if form.emphasis is not None:
+        return "weighs new items more"
+    if form.laplace > 0:
+        return "adds noise to rows of an additive score"
     if form.mixing is not None:
         return "mixes rows"
     if form.rho > 0 or form.common_rho > 0:

@@ -111,6 +111,26 @@ class Samples(NamedTuple):
     sorting: Sorting
 
 
+class Noise(NamedTuple):
+    """Laplace noise on what is sent."""
+
+    scale: np.float32
+    """0 means that there is none."""
+    quantiles: Any
+
+
+class Emphasis(NamedTuple):
+    """How much the samples of a row weigh, as `plugins.recency` has it."""
+
+    ptr: Any
+    items: Any
+    """The histories of all devices: each item once, oldest first."""
+    weights: Any
+    """Of a positive by its age, before those of a device are made 1 on average."""
+    of_row: Any
+    """[rows] of the device at hand."""
+
+
 def make_samples(n_items: int, most: int) -> Samples:
     """For any device with at most `most` samples."""
     sorting = Sorting(integers(most), integers(most), integers(most), integers(most), integers(1 << DIGIT))
@@ -240,6 +260,22 @@ def draw_rows(samples: Any, histories: Any, user: int, key: Any, negatives: int)
 
 
 @jit
+def emphasise(emphasis: Any, user: int, slot_of: Any, held: int) -> None:
+    """The weights of a device's rows; nothing where `emphasis` is None."""
+    if emphasis is not None:
+        items = emphasis.items[emphasis.ptr[user] : emphasis.ptr[user + 1]]
+        weights, of_row = emphasis.weights[: len(items)], emphasis.of_row
+        total = np.float32(0.0)
+        for age in range(len(weights)):
+            total += weights[age]
+        scale = np.float32(len(items)) / total
+        for row in range(held):
+            of_row[row] = 1
+        for place in range(len(items)):
+            of_row[slot_of[items[place]]] = scale * weights[len(items) - 1 - place]
+
+
+@jit
 def release(samples: Any, held: int) -> None:
     """No item has a row any more."""
     for row in range(held):
@@ -325,12 +361,13 @@ def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> Any:
 
 
 @jit
-def laplace(values: Any, ids: Any, key: Any, scale: Any, quantiles: Any) -> None:
-    """Add a device's Laplace noise to the rows [U, width] of items `ids`, as `stages.noise.laplace` draws it."""
-    width = values.shape[1]
+def laplace(values: Any, ids: Any, key: Any, place: int, noise: Any) -> None:
+    """Add a device's Laplace noise to the rows [U, width] of items `ids`, as `stages.noise.drawn` has it for what is
+    the place-th part of an update."""
+    width, scale, quantiles = values.shape[1], noise.scale, noise.quantiles
     words = np.uint64((width + 3) // 4)
     for row in range(len(values)):
-        first = _LAPLACE + np.uint64(ids[row]) * words
+        first = _LAPLACE + (np.uint64(place) << np.uint64(36)) + np.uint64(ids[row]) * words
         for word in range(words):
             random = bits(key, first + word)
             for k in range(4 * word, min(4 * word + 4, width)):
