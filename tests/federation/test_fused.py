@@ -4,6 +4,8 @@ import torch
 
 from federec.checks.engines import engines_agree
 from federec.cohort.draw import Devices
+from federec.data.interactions import Interactions
+from federec.data.split import leave_one_out
 from federec.evaluation.protocols import protocol
 from federec.federation.engine import fused_round, neighbours
 from federec.federation.round import play
@@ -102,6 +104,16 @@ def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users, p
     for some, score in neighbours(method, before, after, devices, users, 7, 1, 4):
         scores[some] = score(items[: len(some)])
     close(scores[users], expected[users], 1e-4)
+
+
+def test_repeated_positives_weigh_by_their_newest_occurrence(small):
+    random = np.random.default_rng(2)
+    items = random.integers(0, 12, (6, 15)).astype(np.int32)
+    users, times = np.repeat(np.arange(6, dtype=np.int32), 15), np.tile(np.arange(15.0), 6)
+    data = Interactions("again", users, items.ravel(), np.arange(6), np.arange(12), times=times, repeats=True)
+    devices = Devices.of(leave_one_out(data), False)
+    assert len(devices.distinct) < len(devices.train)
+    engines_agree(small("pfedrec", ("recency",), half_life=2.0), devices)
 
 
 def test_two_threads_do_what_one_does(small, devices):
