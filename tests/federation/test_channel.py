@@ -105,7 +105,7 @@ def test_a_kernel_takes_the_stages_that_it_can(devices, small):
 def test_a_kernel_refuses_the_others_with_the_reason(small, stages, said):
     form = small("pfedrec").fused_form(40)
     assert said in Channel(tuple(stages)).fuse(form)
-    assert "'laplace' works on single updates" in Channel((Laplace(),)).fuse(small("fedncf").fused_form(40))
+    assert "'laplace' works on single updates" in Channel((Laplace(),)).fuse(small("fednext").fused_form(40))
 
 
 def test_what_does_not_go_together_is_refused(small):

@@ -4,6 +4,8 @@ import torch
 
 from federec.checks.engines import engines_agree
 from federec.cohort.draw import Devices
+from federec.data.interactions import Interactions
+from federec.data.split import leave_one_out
 from federec.evaluation.protocols import protocol
 from federec.federation.engine import fused_round, neighbours
 from federec.federation.round import play
@@ -17,7 +19,9 @@ from federec.runtimes.simulation import trainer
 METHODS = ("pfedrec", "fedmf", "fedrecon", "local-only")
 PLUGINS = ((), ("dualper",), ("sam",), ("ldp",), ("dualper", "sam"), ("sam", "dualper", "ldp"))
 MIXED = [("pfedrec", ("plgc",)), ("fedmf", ("plgc", "dualper", "ldp")), ("fedrecon", ("plgc",))]
-CASES = [(name, plugins) for name in METHODS for plugins in PLUGINS] + MIXED
+RECENT = [("pfedrec", ("recency",)), ("fedmf", ("sam", "recency", "dualper")), ("fedrecon", ("recency", "ldp"))]
+RECENT += [("local-only", ("recency",))]
+CASES = [(name, plugins) for name in METHODS for plugins in PLUGINS] + MIXED + RECENT
 TRAINED = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("fedrecon", ("dualper", "sam")), MIXED[0]]
 
 
@@ -67,7 +71,8 @@ def test_the_kernel_plays_the_same_round(small, devices, name, plugins, users, r
     [
         ("pfedrec", (), {"hidden": (4,)}),
         ("local-only", (), {"hidden": (4,)}),
-        ("fedmf", ("recency", "dualper"), {}),  # a plug-in without a form is not forgotten under one that has
+        ("fedmf", ("recency", "plgc"), {}),  # a plug-in without a form is not forgotten under one that has
+        ("fedmf", ("plgc", "recency"), {}),
         ("pfedrec", ("plgc", "sam"), {}),
         ("pfedrec", ("sam", "plgc"), {}),
         ("fedmf", ("dualper", "plgc"), {}),
@@ -99,6 +104,16 @@ def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users, p
     for some, score in neighbours(method, before, after, devices, users, 7, 1, 4):
         scores[some] = score(items[: len(some)])
     close(scores[users], expected[users], 1e-4)
+
+
+def test_repeated_positives_weigh_by_their_newest_occurrence(small):
+    random = np.random.default_rng(2)
+    items = random.integers(0, 12, (6, 15)).astype(np.int32)
+    users, times = np.repeat(np.arange(6, dtype=np.int32), 15), np.tile(np.arange(15.0), 6)
+    data = Interactions("again", users, items.ravel(), np.arange(6), np.arange(12), times=times, repeats=True)
+    devices = Devices.of(leave_one_out(data), False)
+    assert len(devices.distinct) < len(devices.train)
+    engines_agree(small("pfedrec", ("recency",), half_life=2.0), devices)
 
 
 def test_two_threads_do_what_one_does(small, devices):
@@ -181,6 +196,12 @@ SHARP = [
     ({"batch": 16, "norm": "l2", "rho_shared": 0.1}, ("sam",)),
     ({"batch": 16, "rho_shared": 0.0, "rho_private": 0.2}, ("sam",)),
 ]
+WEIGHTED = [
+    ({"batch": 2048}, ("recency", "ldp")),
+    ({"batch": 16, "norm": "l2"}, ("ldp", "recency")),
+    ({"batch": 16, "rho_shared": 0.1}, ("sam", "recency", "ldp")),
+    ({"batch": 16, "parts": "own"}, ("recency", "ldp")),
+]
 BLENDED = [
     {"batch": 2048, "beta": 0.05, "gamma": 0.5, "smoothing": 0.5},
     {"batch": 16, "norm": "l2"},
@@ -193,7 +214,7 @@ BLENDED = [
     ("users", "rounds", "tolerance"), [(None, 1, 1e-4), ([1, 4, 0, 7, 8], 3, 1e-3)], ids=["all", "some"]
 )
 @pytest.mark.parametrize(
-    ("settings", "plugins"), [(s, ()) for s in ADDITIVE] + [(s, ("plgc",)) for s in BLENDED] + SHARP, ids=str
+    ("settings", "plugins"), [(s, ()) for s in ADDITIVE] + [(s, ("plgc",)) for s in BLENDED] + SHARP + WEIGHTED, ids=str
 )
 def test_the_additive_kernel_plays_the_same_round(devices, settings, plugins, users, rounds, tolerance):
     method = build("fedrap", plugins, QUIET | settings)

@@ -24,6 +24,8 @@ CASES = {
     "fedrecgel, two passes": ("fedrecgel", (), {**NET, "mlp_dim": 6, "epochs": 2, "rho_shared": 0.3}),
     "fedrecgel, one layer": ("fedrecgel", (), {"hidden": (7,), "mlp_dim": 6}),
     "fedrecgel, flat": ("fedrecgel", (), {**NET, "mlp_dim": 6, "rho_shared": 0.0, "rho_private": 0.0}),
+    "fedncf+recency+ldp": ("fedncf", ("recency", "ldp"), {**NET, "user_lr": 2.0}),
+    "fedrecgel+ldp+recency": ("fedrecgel", ("ldp", "recency"), {**NET, "mlp_dim": 6, "epochs": 2}),
 }
 SLOW = {"fedrecgel, one layer"}  # another number of layers is another kernel to compile
 
@@ -127,7 +129,7 @@ def test_sam_without_radii_changes_no_bit(small, devices):
     assert all(torch.equal(value, off[key]) for key, value in plain.items())
 
 
-@pytest.mark.parametrize("plugin", ["dualper", "plgc", "recency"])
+@pytest.mark.parametrize("plugin", ["dualper", "plgc"])
 def test_what_the_kernel_does_not_know_is_left_to_torch(small, plugin):
     assert small("fedncf", ("sam", plugin)).fused_form(50) is None
     assert small("fedncf", ("sam",)).fused_form(50) is not None

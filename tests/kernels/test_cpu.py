@@ -1,21 +1,12 @@
-import pickle
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
 import numba
 import numpy as np
 import pytest
 import torch
-from filelock import FileLock
-from numba.core.dispatcher import Dispatcher
 
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
-from federec.kernels import cpu
-from federec.kernels.additive import additive_round
-from federec.kernels.cpu import DIGIT, Sorting, bits, draw, exp, log1p, shuffled, sources
-from federec.kernels.linear import linear_round, linear_scores
+from federec.kernels.cpu import DIGIT, Sorting, bits, draw, exp, log1p, shuffled
 
 
 @numba.njit
@@ -48,40 +39,6 @@ def exps(x):
 @numba.njit
 def logarithms(x):
     return [log1p(each) for each in x]
-
-
-def test_compiled_code_is_kept_until_any_source_of_the_kernels_changes(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.py").write_text(name)
-    before = sources(tmp_path)
-    (tmp_path / "b.py").write_text("c")
-    assert sources(tmp_path) != before
-    kept = {kernel._cache._cache_file._source_stamp for kernel in (linear_round, linear_scores, additive_round)}
-    assert kept == {sources(Path(cpu.__file__).parent)}
-
-
-@pytest.mark.parametrize("gone", [b"linear\nNoMore", b"no_more\nLinear"])
-def test_compiled_code_whose_types_are_no_more_is_compiled_anew(tmp_path, monkeypatch, gone):
-    kept = linear_scores._cache._cache_file
-    monkeypatch.setattr(kept, "_index_path", str(tmp_path / "index"))
-    (tmp_path / "index").write_bytes(pickle.dumps(kept._version) + b"cfederec.kernels." + gone + b"\n.")
-    assert kept._load_index() == {}
-
-
-def test_a_kernel_that_another_process_compiles_is_waited_for_and_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-
-    def doubled(value):
-        return 2 * value
-
-    first, second = cpu.kernel(doubled), cpu.kernel(doubled)
-    with ThreadPoolExecutor(1) as pool, FileLock(Path(first._cache._cache_path) / "doubled.lock"):
-        waiting = pool.submit(second, 4)
-        with pytest.raises(TimeoutError):
-            waiting.result(timeout=0.3)
-        Dispatcher.compile(first, (numba.int64,))  # as the process that has the lock does
-    assert waiting.result() == 8
-    assert (sum(second._cache_hits.values()), sum(second._cache_misses.values())) == (1, 0)
 
 
 def test_bits_are_those_of_the_streams():

@@ -203,7 +203,16 @@ EVERY = [*PLAIN, *PLUGGED, ("fedrap", ())]
 
 
 @pytest.mark.parametrize(
-    ("name", "plugins"), [("pfedrec", ("plgc",)), ("fedrap", ("sam",)), ("fedrap", ("plgc",)), ("fedncf", ())], ids=str
+    ("name", "plugins"),
+    [
+        ("pfedrec", ("plgc",)),
+        ("pfedrec", ("recency",)),
+        ("fedrap", ("recency",)),
+        ("fedrap", ("sam",)),
+        ("fedrap", ("plgc",)),
+        ("fedncf", ()),
+    ],
+    ids=str,
 )
 def test_what_has_no_kernel_there_is_left_to_torch(small, name, plugins):
     method = small(name, plugins)

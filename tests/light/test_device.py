@@ -83,6 +83,12 @@ def test_a_round_is_that_of_torch(name, plugins, settings, random_split):
             state.shared[table] = shared[table] + 0.05 * torch.randn(shared[table].shape)
 
 
+@pytest.mark.parametrize("plugin", ["plgc", "recency"])
+def test_what_numpy_does_not_play_is_named(plugin):
+    assert lacks(build("pfedrec", (plugin,)), ["secure-sum"], ITEMS) == f"'pfedrec+{plugin}' as it is set"
+    assert lacks(build("pfedrec"), ["clip", "secure-sum"], ITEMS) == "stage 'clip'"
+
+
 def _arrays(params):
     return {name: value.numpy() for name, value in params.items()}
 

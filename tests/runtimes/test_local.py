@@ -15,6 +15,7 @@ from federec.plugins.registry import build
 from federec.runs import folder as folders
 from federec.runs.best import Best
 from federec.runs.folder import RunFolder
+from federec.runtimes.engines import Fused
 
 KEYS = {
     *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),
@@ -139,6 +140,23 @@ def test_a_patient_run_ends_early_and_where_a_resumed_one_does(tmp_path, data):
     assert len(fr.resume(tmp_path / "part", data).history) == len(run.history)
     (tmp_path / "whole" / "result.json").unlink()  # stopped after the last round, before the result
     assert len(fr.resume(tmp_path / "whole", data).history) == len(run.history)
+
+
+def test_a_kernel_that_is_compiled_meanwhile_does_not_change_a_run(tmp_path, data, monkeypatch):
+    """The engine of a run is chosen once: the rounds after a resume are played by that of those before."""
+    monkeypatch.setattr("federec.runtimes.simulation._LOADABLE", 0)
+    monkeypatch.setattr(Fused, "compiled", lambda *_: False)
+
+    def stop(line, rounds):
+        monkeypatch.setattr(Fused, "compiled", lambda *_: True)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fr.train(method_of("fedmf"), data, rounds=2, out=tmp_path / "run", on_round=stop)
+    run = fr.resume(tmp_path / "run", data)
+    assert [line["engine"] for line in run.history] == ["torch", "torch"]
+    assert run.result["engine"] == {"used": "torch", "reason": "the run is too short to repay compiling a kernel"}
+    assert run._trainer.engine_choice.used == "torch"
 
 
 @pytest.mark.parametrize("patience", [2, 9, 15])

@@ -13,6 +13,8 @@ from federec.methods.base import DeviceMethod
 from federec.methods.ease import EASE
 from federec.methods.registry import METHODS
 from federec.plugins.registry import build
+from federec.runtimes import simulation
+from federec.runtimes.engines import Fused
 from federec.runtimes.recommender import Recommender
 from federec.runtimes.simulation import trainer
 
@@ -158,6 +160,20 @@ def test_a_long_run_takes_the_kernel_and_a_short_one_does_not(small, split):
     )
     assert short.engine_choice == ("torch", "the run is too short to repay compiling a kernel")
     assert long.engine_choice == ("fused", "'pfedrec' has a kernel")
+
+
+@pytest.mark.parametrize(
+    ("ready", "played_by", "used"),
+    [(False, None, "torch"), (True, None, "fused"), (True, "torch", "torch"), (False, "fused", "fused")],
+)
+def test_a_run_of_medium_length_takes_a_kernel_that_was_compiled_before(
+    small, split, monkeypatch, ready, played_by, used
+):
+    monkeypatch.setattr(simulation, "_LOADABLE", 0)
+    monkeypatch.setattr(Fused, "compiled", lambda *_: ready)
+    worker = trainer(small("pfedrec"), split, protocol("clean"), 1, engine="auto", rounds=1, played_by=played_by)
+    assert worker.engine_choice.used == used
+    assert isinstance(worker.engine, Fused) == (used == "fused")
 
 
 @pytest.mark.thorough

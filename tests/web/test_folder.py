@@ -13,6 +13,7 @@ from federec.export.precision import restored
 from federec.web import folder as folders
 from federec.web.folder import page_files, write_web
 from federec.web.model import nearest, page_model
+from federec.web.plans import form_of
 
 WORDS = re.compile(rb"https?://(?!www\.w3\.org/)")
 
@@ -90,6 +91,12 @@ def test_a_federations_run_needs_no_data(trained, tmp_path):
 def test_a_method_that_the_page_cannot_play_is_refused(trained, name):
     with pytest.raises(UserError, match=f"cannot play '{name}'; train one of pfedrec, fedmf"):
         page_files(trained(name)[1])
+
+
+@pytest.mark.parametrize("plugin", [fr.PLGC, fr.SAM, fr.Recency])
+def test_a_plugin_that_the_page_cannot_play_is_refused(plugin):
+    with pytest.raises(UserError, match="without plgc, sam and recency"):
+        form_of(fr.PFedRec() | plugin(), 30)
 
 
 def test_what_is_no_run_is_refused(trained, tmp_path):

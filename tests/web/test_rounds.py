@@ -100,7 +100,7 @@ def test_a_round_in_the_page_is_the_methods_round(split_of, name, plugins, setti
         ("popularity", (), {}, "train one of pfedrec"),
         ("local-only", (), {}, "shares nothing"),
         ("fedmf", ("plgc",), {}, r"'fedmf\+plgc'; train it without plgc"),
-        ("fedrap", ("sam",), {}, "without plgc and sam"),
+        ("fedrap", ("sam",), {}, "without plgc, sam and recency"),
     ],
 )
 def test_what_the_page_cannot_play_is_refused(name, plugins, settings, remedy):

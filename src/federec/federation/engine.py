@@ -17,6 +17,7 @@ from federec.federation.channel import Link
 from federec.federation.fused_base import RoundInputs
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
+from federec.kernels.compiling import NotCompiledError, only_loading
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.forms import AdditiveScore, DecayedPairs, Form, LinearScore, NeuralScore
 from federec.plugins.base import without_form
@@ -69,10 +70,16 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
 
 
 def _linear_lacks(form: LinearScore) -> str | None:
+    if form.emphasis is not None:
+        return "weighs new items more"
     return None if form.mixing is None else "mixes rows"
 
 
 def _additive_lacks(form: AdditiveScore) -> str | None:
+    if form.emphasis is not None:
+        return "weighs new items more"
+    if form.laplace > 0:
+        return "adds noise to rows of an additive score"
     if form.mixing is not None:
         return "mixes rows"
     if form.rho > 0 or form.common_rho > 0:
@@ -147,6 +154,18 @@ def warm_up(method: DeviceMethod, state: State, devices: Devices, link: Link | N
         users, items, state = devices.ptr.new_zeros(1), devices.ptr.new_zeros(1, 2 * (1 + 99)), state.copy()
     fused_round(method, state, devices, 0, 1, link).play(users, items)
     fused_scores(method, state, devices, users, items)
+
+
+def compiled(method: DeviceMethod, state: State, devices: Devices, link: Link | None = None) -> bool:
+    """Whether the kernels have been compiled on this machine before; then they are loaded. Of a GPU nobody knows."""
+    if devices.ptr.device.type != "cpu":
+        return False
+    try:
+        with only_loading():
+            warm_up(method, state, devices, link)
+    except NotCompiledError:
+        return False
+    return True
 
 
 def neighbours(

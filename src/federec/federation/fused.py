@@ -10,10 +10,10 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.store import RowStore
-from federec.federation.fused_base import Floats, FusedRound, RoundInputs, histories, on_threads
+from federec.federation.fused_base import Emphasising, Floats, FusedRound, RoundInputs, histories, noise_of, on_threads
 from federec.federation.state import State
 from federec.kernels import additive, linear, plgc
-from federec.kernels.cpu import Outcome, Players, Request, Thread
+from federec.kernels.cpu import Noise, Outcome, Players, Request, Thread
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore, Mixing
@@ -47,15 +47,16 @@ class LinearRound(FusedRound):
         )
         if form.own:
             self.reserve(self.state.stores[form.table], players.users)
-        noise = linear.Noise(np.float32(form.laplace), quantiles().numpy())
+        noise = Noise(np.float32(form.laplace), quantiles().numpy())
         most, dim, mixing = self.most(players.users), self.total.shape[2], mixing_of(self.state, form.mixing)
         known, tables = histories(devices), linear_tables(self.state, form)
+        emphasising = Emphasising(form.emphasis, devices)
 
         def play(thread: Thread) -> None:
             workspace = linear.linear_workspace(devices.n_items, most, dim, method.batch)
             mix = plgc.make_mix(mixing, len(workspace.table), dim)
-            outcome = outcomes[thread.first]
-            linear.linear_round(thread, plan, noise, workspace, mix, known, tables, players, outcome)
+            emphasis, outcome = emphasising.arrays(len(workspace.table)), outcomes[thread.first]
+            linear.linear_round(thread, plan, noise, workspace, mix, emphasis, known, tables, players, outcome)
 
         on_threads(self.threads, play)
 
@@ -98,14 +99,18 @@ class AdditiveRound(FusedRound):
         form, devices = self.form, self.devices
         if form.own:
             self.reserve(self.state.stores[form.own], players.users)
+        noise = noise_of(form.laplace if form.common else 0.0)
         most, dim, mixing = self.most(players.users), self.total.shape[2], mixing_of(self.state, form.mixing)
         known, tables = histories(devices), additive_tables(self.state, form)
+        emphasising = Emphasising(form.emphasis, devices)
 
         def play(thread: Thread) -> None:
             workspace = additive.additive_workspace(devices.n_items, most, dim)
             mix = plgc.make_mix(mixing, len(workspace.c), dim)
-            outcome = outcomes[thread.first]
-            additive.additive_round(thread, self.steps, workspace, mix, known, tables, players, outcome)
+            emphasis, outcome = emphasising.arrays(len(workspace.c)), outcomes[thread.first]
+            additive.additive_round(
+                thread, self.steps, noise, workspace, mix, emphasis, known, tables, players, outcome
+            )
 
         on_threads(self.threads, play)
 

@@ -18,9 +18,11 @@ from federec.federation.channel import Link
 from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
-from federec.kernels.cpu import Histories, Outcome, Players, Thread
+from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, Thread, floats
+from federec.methods import forms
 from federec.methods.base import LOSS, DeviceMethod
 from federec.stages.base import Format
+from federec.stages.noise import quantiles
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -128,6 +130,27 @@ def on_threads(count: int, kernel: Callable[[Thread], None]) -> None:
         return kernel(Thread(0, 1))
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(kernel, [Thread(first, count) for first in range(count)]))
+
+
+class Emphasising:
+    """What kernels need to let new positives weigh more."""
+
+    def __init__(self, form: forms.Emphasis | None, devices: Devices) -> None:
+        self.form, self.ptr, self.items = form, devices.distinct_ptr, devices.distinct
+        longest = int(self.ptr.diff().max()) if form else 0
+        age = torch.arange(longest)
+        self.weights = 0.5 ** (age / form.half_life) + form.least if form else age
+
+    def arrays(self, rows: int) -> Emphasis | None:
+        """For one thread, whose devices have at most `rows` rows; None where all samples weigh the same."""
+        if self.form is None:
+            return None
+        return Emphasis(self.ptr.numpy(), self.items.numpy(), self.weights.numpy(), floats(rows))
+
+
+def noise_of(scale: float) -> Noise | None:
+    """Laplace noise on what is sent; None where there is none, so that its code is not compiled."""
+    return Noise(np.float32(scale), quantiles().numpy()) if scale else None
 
 
 def histories(devices: Devices) -> Histories:

@@ -9,7 +9,7 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
-from federec.federation.fused_base import FusedRound, RoundInputs, histories, on_threads
+from federec.federation.fused_base import Emphasising, FusedRound, RoundInputs, histories, noise_of, on_threads
 from federec.federation.state import State
 from federec.kernels.cpu import Outcome, Players, Thread, floats
 from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores
@@ -58,11 +58,14 @@ class NeuralRound(FusedRound):
         kept = [_taken(self.state.private, names, users) for names in _kept(form)]
         unused = [torch.zeros(len(users), 1)] * (len(Own._fields) - len(kept))
         own = Own(*(values.numpy() for values in (*kept, *unused)))
-        learned_from = histories(self.devices)
+        learned_from, emphasising = histories(self.devices), Emphasising(form.emphasis, self.devices)
 
         def play(thread: Thread) -> None:
             workspace = neural_workspace(self.devices.n_items, most, step, self.shape, merge)
-            neural_round(thread, plan, workspace, learned_from, server, players, own, outcomes[thread.first])
+            emphasis, outcome = emphasising.arrays(len(workspace.table)), outcomes[thread.first]
+            neural_round(
+                thread, plan, noise_of(form.laplace), workspace, emphasis, learned_from, server, players, own, outcome
+            )
 
         on_threads(self.threads, play)
         for names, value in zip(_kept(form), kept, strict=True):

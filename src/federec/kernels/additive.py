@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from federec.kernels.compiling import exact, jit, kernel
 from federec.kernels.cpu import (
     Samples,
     distinct,
     draw_rows,
-    exact,
+    emphasise,
     floats,
-    jit,
-    kernel,
+    laplace,
     look_up,
     make_samples,
     release,
@@ -147,13 +147,13 @@ def _exp(z: Any) -> Any:
 
 
 @jit
-def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any, gradient: Any,
-          pace: Any, steps: Any) -> float:  # fmt: skip
+def _step(c: Any, d: Any, mix: Any, emphasis: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any,
+          gradient: Any, pace: Any, steps: Any) -> float:  # fmt: skip
     """One step on a batch that holds row rows[i] times[i] times; returns its mean loss.
 
     What the device holds is scale[0] c and scale[1] d: weight decay, which shrinks all its rows, only changes a scale.
     Rows are distinct, so each is stepped as soon as its gradient is known. With a mix (None: without) all but weight
-    decay sees a c + (1 - a) g in place of c.
+    decay sees a c + (1 - a) g in place of c. `emphasis`: None where all samples weigh the same.
     """
     dim = len(w)
     more, a = 0.0, np.float32(1.0)
@@ -182,13 +182,17 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
         # Cross-entropy max(s, 0) + log(1 + exp(-|s|)); the factors 1 + exp are multiplied before taking logarithms.
         e = _exp(z)
         s = -z if positive[row] else z
-        loss += times[i] * max(s, np.float32(0.0))
-        for _ in range(times[i]):
-            product *= 1.0 + e
-            if product > 1e100:
-                loss += math.log(product)
-                product = 1.0
         weight = np.float32(times[i]) * inverse
+        if emphasis is None:
+            loss += times[i] * max(s, np.float32(0.0))
+            for _ in range(times[i]):
+                product *= 1.0 + e
+                if product > 1e100:
+                    loss += math.log(product)
+                    product = 1.0
+        else:
+            weight *= emphasis.of_row[row]
+            loss += weight * n * (max(s, np.float32(0.0)) + math.log1p(e))
         error = _miss(z, e, positive[row]) * weight
         total += error
         each = weight / np.float32(dim)
@@ -205,7 +209,10 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
             pulled, pushed = error * w[k], push * apart
             c[row, k] -= by_common * (pulled + pushed + sparse * slope)
             d[row, k] -= by_own * (pulled - pushed)
-        loss += terms * times[i] / dim
+        if emphasis is None:
+            loss += terms * times[i] / dim
+        else:
+            loss += terms * weight * n / dim
     if mix is not None:
         for i in range(len(rows)):
             for k in range(dim):
@@ -218,8 +225,8 @@ def _step(c: Any, d: Any, mix: Any, scale: Any, rows: Any, times: Any, positive:
 
 
 @jit
-def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any, gradient: Any, uphill: Any,
-           pace: Any, steps: Any) -> float:  # fmt: skip
+def _sharp(c: Any, d: Any, emphasis: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any,
+           gradient: Any, uphill: Any, pace: Any, steps: Any) -> float:  # fmt: skip
     """`_step` along gradients taken uphill (`mathematics.sharpness`): c moved for its own, u, b and d for theirs."""
     dim, n = len(w), 0
     for i in range(len(rows)):
@@ -232,6 +239,8 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
     for i in range(len(rows)):
         row, z, terms = rows[i], b[0], np.float32(0.0)
         weight = np.float32(times[i]) * inverse
+        if emphasis is not None:
+            weight *= emphasis.of_row[row]
         push, sparse = np.float32(2.0) * away * weight / np.float32(dim), small * weight / np.float32(dim)
         for k in range(dim):
             z += w[k] * (common * c[row, k] + own * d[row, k])
@@ -263,6 +272,8 @@ def _sharp(c: Any, d: Any, scale: Any, rows: Any, times: Any, positive: Any, w: 
     for i in range(len(rows)):
         row, z, z_common, z_own = rows[i], b[0], b[0], top
         weight = np.float32(times[i]) * inverse
+        if emphasis is not None:
+            weight *= emphasis.of_row[row]
         push, sparse = np.float32(2.0) * away * weight / np.float32(dim), small * weight / np.float32(dim)
         for k in range(dim):
             z += w[k] * (common * c[row, k] + own * d[row, k])
@@ -300,7 +311,9 @@ def _fold(table: Any, scale: Any, which: int) -> None:
 
 
 @jit
-def _device(workspace: Any, held: int, count: int, mix: Any, w: Any, key: Any, steps: Any, loss: Any) -> None:
+def _device(
+    workspace: Any, held: int, count: int, mix: Any, emphasis: Any, w: Any, key: Any, steps: Any, loss: Any
+) -> None:
     """A device's passes over its samples, in place, until its mean loss since the round began settles."""
     c, d, scale = workspace.c[:held], workspace.d[:held], workspace.scale
     b, gradient = workspace.b, workspace.gradient
@@ -321,9 +334,9 @@ def _device(workspace: Any, held: int, count: int, mix: Any, w: Any, key: Any, s
                 some = distinct(slots[start:stop], seen, rows, times)
             if steps.rho > 0 or steps.common_rho > 0:
                 uphill = workspace.uphill
-                value = _sharp(c, d, scale, rows[:some], times, positive, w, b, gradient, uphill, pace, steps)
+                value = _sharp(c, d, emphasis, scale, rows[:some], times, positive, w, b, gradient, uphill, pace, steps)
             else:
-                value = _step(c, d, mix, scale, rows[:some], times, positive, w, b, gradient, pace, steps)
+                value = _step(c, d, mix, emphasis, scale, rows[:some], times, positive, w, b, gradient, pace, steps)
             if scale[0] < _FAINT:
                 _fold(c, scale, 0)
             if scale[1] < _FAINT:
@@ -342,10 +355,12 @@ def _device(workspace: Any, held: int, count: int, mix: Any, w: Any, key: Any, s
 
 @kernel
 def additive_round(
-    thread: Any, steps: Any, workspace: Any, mix: Any, histories: Any, tables: Any, players: Any, out: Any
-) -> None:
+    thread: Any, steps: Any, noise: Any, workspace: Any, mix: Any, emphasis: Any, histories: Any, tables: Any,
+    players: Any, out: Any,
+) -> None:  # fmt: skip
     """The round of one thread's users: their u, b and d step in place, the changes of c are added up. `mix`: see
-    `kernels.plgc`; None: nothing is mixed."""
+    `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same. `noise`: None where
+    there is none."""
     samples, positive, b = workspace.samples, workspace.positive, workspace.b
     for index in range(thread.first, len(players.users), thread.every):
         user, key = players.users[index], players.keys[index]
@@ -360,9 +375,12 @@ def additive_round(
             recall(tables.store, user, samples.slot_of, d)
         b[0] = tables.biases[user]
         begin(mix, user, c)
-        _device(workspace, held, count, mix, tables.weights[user], key, steps, out.loss)
+        emphasise(emphasis, user, samples.slot_of, held)
+        _device(workspace, held, count, mix, emphasis, tables.weights[user], key, steps, out.loss)
         end(mix, user)
         tables.biases[user] = b[0]
+        if noise is not None:
+            laplace(c, ids, key, 0, noise)
         send(ids, c, tables.common, out.total, out.sent[index])
         if tables.keeps:
             keep(tables.store, user, samples.slot_of, ids, d)

@@ -2,81 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
-from filelock import FileLock
 
 from federec import streams
-
-_OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-
-jit: Any = numba.njit(**_OPTIONS | {"no_cpython_wrapper": True})
-"""A piece of kernels, which Python does not call: without a way in for it, compilation takes less time and memory."""
-
-exact: Any = numba.njit(**_OPTIONS | {"fastmath": {"contract"}, "no_cpython_wrapper": True})
-"""The same, but rounded as it is written: the compiler does not change the order of its operations."""
-
-
-def sources(folder: Path) -> str:
-    """A digest of all sources in a folder."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-_SOURCES = sources(Path(__file__).parent)
-
-
-def kernel(function: Any) -> Any:
-    """Compiled code that is kept on disk. Numba would keep it until the kernel's own file changes; but pieces from
-    other files are compiled into it, and two kernels with unlike versions of one piece do not go together."""
-    compiled: Any = numba.njit(**_OPTIONS, cache=True)(function)
-    kept = compiled._cache._cache_file
-    kept._source_stamp = _SOURCES
-    kept._load_index = _readable(kept._load_index)
-    compiled.compile = _once(compiled.compile, Path(kept._cache_path) / f"{function.__name__}.lock")
-    return compiled
-
-
-def _readable(load: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]]:
-    """An index of compiled code may name types that are no more; numba would fail before it sees that it is old."""
-
-    def index() -> dict[Any, str]:
-        try:
-            return load()
-        except (AttributeError, ImportError):
-            return {}
-
-    return index
-
-
-_PATIENCE = 300.0  # seconds; a kernel compiles in one minute
-
-
-def _once(compile_: Callable[[Any], Any], path: Path) -> Callable[[Any], Any]:
-    """One process compiles, which takes up to a minute; others that need the kernel meanwhile wait and load it."""
-
-    def compiled(signature: Any) -> Any:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(path, timeout=_PATIENCE)
-            lock.acquire()
-        except (OSError, NotImplementedError):  # the folder takes no files or no locks, or nobody gives the lock back
-            return compile_(signature)
-        try:
-            return compile_(signature)
-        finally:
-            lock.release()
-
-    return compiled
-
+from federec.kernels.compiling import jit
 
 _GOLDEN = np.uint64(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
 _FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
@@ -177,6 +109,26 @@ class Samples(NamedTuple):
     drawn: Any
     """Each positive followed by its negatives: first items, then their rows."""
     sorting: Sorting
+
+
+class Noise(NamedTuple):
+    """Laplace noise on what is sent."""
+
+    scale: np.float32
+    """0 means that there is none."""
+    quantiles: Any
+
+
+class Emphasis(NamedTuple):
+    """How much the samples of a row weigh, as `plugins.recency` has it."""
+
+    ptr: Any
+    items: Any
+    """The histories of all devices: each item once, oldest first."""
+    weights: Any
+    """Of a positive by its age, before those of a device are made 1 on average."""
+    of_row: Any
+    """[rows] of the device at hand."""
 
 
 def make_samples(n_items: int, most: int) -> Samples:
@@ -308,6 +260,22 @@ def draw_rows(samples: Any, histories: Any, user: int, key: Any, negatives: int)
 
 
 @jit
+def emphasise(emphasis: Any, user: int, slot_of: Any, held: int) -> None:
+    """The weights of a device's rows; nothing where `emphasis` is None."""
+    if emphasis is not None:
+        items = emphasis.items[emphasis.ptr[user] : emphasis.ptr[user + 1]]
+        weights, of_row = emphasis.weights[: len(items)], emphasis.of_row
+        total = np.float32(0.0)
+        for age in range(len(weights)):
+            total += weights[age]
+        scale = np.float32(len(items)) / total
+        for row in range(held):
+            of_row[row] = 1
+        for place in range(len(items)):
+            of_row[slot_of[items[place]]] = scale * weights[len(items) - 1 - place]
+
+
+@jit
 def release(samples: Any, held: int) -> None:
     """No item has a row any more."""
     for row in range(held):
@@ -393,12 +361,13 @@ def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> Any:
 
 
 @jit
-def laplace(values: Any, ids: Any, key: Any, scale: Any, quantiles: Any) -> None:
-    """Add a device's Laplace noise to the rows [U, width] of items `ids`, as `stages.noise.laplace` draws it."""
-    width = values.shape[1]
+def laplace(values: Any, ids: Any, key: Any, place: int, noise: Any) -> None:
+    """Add a device's Laplace noise to the rows [U, width] of items `ids`, as `stages.noise.drawn` has it for what is
+    the place-th part of an update."""
+    width, scale, quantiles = values.shape[1], noise.scale, noise.quantiles
     words = np.uint64((width + 3) // 4)
     for row in range(len(values)):
-        first = _LAPLACE + np.uint64(ids[row]) * words
+        first = _LAPLACE + (np.uint64(place) << np.uint64(36)) + np.uint64(ids[row]) * words
         for word in range(words):
             random = bits(key, first + word)
             for k in range(4 * word, min(4 * word + 4, width)):

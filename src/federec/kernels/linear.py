@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from federec.kernels.compiling import jit, kernel
 from federec.kernels.cpu import (
     Samples,
     draw_rows,
+    emphasise,
     exp,
     floats,
-    jit,
-    kernel,
     laplace,
+    log1p,
     look_up,
     make_samples,
     release,
@@ -59,14 +60,6 @@ class Plan(NamedTuple):
     """With passes: v steps only on the second half of the samples."""
     own: bool
     """v is private: kept in the store, not sent."""
-
-
-class Noise(NamedTuple):
-    """Laplace noise on what is sent."""
-
-    scale: np.float32
-    """0 means that there is none."""
-    quantiles: Any
 
 
 class Tables(NamedTuple):
@@ -131,8 +124,11 @@ def _logits(table: Any, slots: Any, w: Any, out: Any) -> None:
 
 
 @jit
-def _errors(z: Any, sides: Any, out: Any) -> Any:
-    """(sigma(z) - y) / n into `out`; returns the mean cross-entropy."""
+def _errors(z: Any, sides: Any, emphasis: Any, slots: Any, out: Any) -> Any:
+    """(sigma(z) - y) / n into `out`, times the emphasis on each sample's row if there is any; returns the mean
+    cross-entropy."""
+    if emphasis is not None:
+        return _emphasised(z, sides, emphasis.of_row, slots, out)
     total = 0.0
     for first in range(0, len(z), _FACTORS):
         part = slice(first, first + _FACTORS)
@@ -152,6 +148,20 @@ def _cross_entropy(z: Any, sides: Any, weight: Any, out: Any) -> Any:
         over += max(wrong, none)
         product *= np.float64(one + ratio)
     return over + math.log(product)
+
+
+@jit
+def _emphasised(z: Any, sides: Any, of_row: Any, slots: Any, out: Any) -> Any:
+    """`_errors` of samples with unlike weights."""
+    total, none, share = 0.0, np.float32(0.0), np.float32(1.0 / len(z))
+    for i in range(len(z)):
+        out[i] = of_row[slots[i]]
+    for i in range(len(z)):
+        wrong, weight = sides[i] * z[i], out[i]
+        ratio = exp(-abs(wrong))
+        out[i] = sides[i] * sigmoid(wrong, ratio) * weight * share
+        total += weight * (max(wrong, none) + log1p(ratio))
+    return total / len(z)
 
 
 @jit
@@ -214,7 +224,9 @@ def _climb_rows(slots: Any, error: Any, rho: Any, w: Any, pulls: Any, z: Any) ->
 
 
 @jit
-def _learn(workspace: Any, mix: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any) -> None:
+def _learn(
+    workspace: Any, mix: Any, emphasis: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any
+) -> None:
     """One batch: w and b, and the rows, step down the gradient at their current values by these rates; 0: they stay."""
     table, w, gradient = workspace.table, workspace.w, workspace.gradient
     slots, sides = workspace.slots[start:stop], workspace.sides[start:stop]
@@ -224,21 +236,21 @@ def _learn(workspace: Any, mix: Any, start: int, stop: int, plan: Any, rate: Any
     z, error = workspace.z[: stop - start], workspace.error[: stop - start]
     if rate > 0 and plan.rho > 0:
         _logits(table, slots, w, z)
-        _errors(z, sides, error)
+        _errors(z, sides, emphasis, slots, error)
         _pull(table, slots, error, plan.bias, gradient)
         _climb(w, gradient, plan.rho, workspace.uphill)
         _logits(table, slots, workspace.uphill, z)
-        _errors(z, sides, error)
+        _errors(z, sides, emphasis, slots, error)
         _pull(table, slots, error, plan.bias, gradient)
     _logits(table, slots, w, z)
-    loss[0] += _errors(z, sides, error)
+    loss[0] += _errors(z, sides, emphasis, slots, error)
     loss[1] += 1
     if rate > 0 and not plan.rho > 0:
         _pull(table, slots, error, plan.bias, gradient)
     if item_rate > 0:
         if plan.item_rho > 0:
             _climb_rows(slots, error, plan.item_rho, w, workspace.pulls, z)
-            _errors(z, sides, error)
+            _errors(z, sides, emphasis, slots, error)
         _push(table, slots, error, item_rate, w)
     if rate > 0:
         for k in range(len(w)):
@@ -246,13 +258,15 @@ def _learn(workspace: Any, mix: Any, start: int, stop: int, plan: Any, rate: Any
 
 
 @jit
-def _pass(workspace: Any, mix: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any) -> None:
+def _pass(
+    workspace: Any, mix: Any, emphasis: Any, start: int, stop: int, plan: Any, rate: Any, item_rate: Any, loss: Any
+) -> None:
     """The batches of these samples in turn; where w and rows alternate, each of them twice."""
     times = 2 if plan.alternate and rate > 0 and item_rate > 0 else 1
     for first in range(start, stop, plan.batch):
         for time in range(times):
             own, items = rate if time == 0 else _STILL, item_rate if time == times - 1 else _STILL
-            _learn(workspace, mix, first, min(stop, first + plan.batch), plan, own, items, loss)
+            _learn(workspace, mix, emphasis, first, min(stop, first + plan.batch), plan, own, items, loss)
 
 
 @jit
@@ -268,7 +282,7 @@ def _shuffle(workspace: Any, key: Any, epoch: int, count: int) -> None:
 
 
 @jit
-def _fit(workspace: Any, mix: Any, key: Any, count: int, plan: Any, loss: Any) -> None:
+def _fit(workspace: Any, mix: Any, emphasis: Any, key: Any, count: int, plan: Any, loss: Any) -> None:
     """A device's local learning: in each epoch a pass over its samples, shuffled anew. Where w is rebuilt (FedRecon)
     they are shuffled once: first w steps from 0, rows frozen; then the rows, w frozen."""
     half = (count + 1) // 2
@@ -282,7 +296,7 @@ def _fit(workspace: Any, mix: Any, key: Any, count: int, plan: Any, loss: Any) -
             start, rate = half if plan.disjoint else 0, _STILL
         if turn == 0 or not plan.passes:
             _shuffle(workspace, key, turn, count)
-        _pass(workspace, mix, start, stop, plan, rate, item_rate, loss)
+        _pass(workspace, mix, emphasis, start, stop, plan, rate, item_rate, loss)
 
 
 @jit
@@ -320,11 +334,13 @@ def _score(slot_of: Any, table: Any, shared: Any, w: Any, items: Any, out: Any) 
 
 @kernel
 def linear_round(
-    thread: Any, plan: Any, noise: Any, workspace: Any, mix: Any, histories: Any, tables: Any, players: Any, out: Any
-) -> None:
+    thread: Any, plan: Any, noise: Any, workspace: Any, mix: Any, emphasis: Any, histories: Any, tables: Any,
+    players: Any, out: Any,
+) -> None:  # fmt: skip
     """The round of one thread's users. Their w and b step in place, the changes of their rows are added up, and items
     are scored with each device's own rows, by its own weights or those of a judge. Private rows step in the store; then
-    nothing is scored or sent. `mix`: see `kernels.plgc`; None: nothing is mixed."""
+    nothing is scored or sent. `mix`: see `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all samples
+    weigh the same."""
     samples, shared, judges = workspace.samples, tables.rows, players.judges
     dim = shared.shape[1]
     for index in range(thread.first, len(players.users), thread.every):
@@ -337,7 +353,8 @@ def linear_round(
             recall(tables.store, user, samples.slot_of, table)
         w = _with_bias(tables.weights, tables.biases, user, workspace.w)
         begin(mix, user, table)
-        _fit(workspace, mix, key, count, plan, out.loss)
+        emphasise(emphasis, user, samples.slot_of, held)
+        _fit(workspace, mix, emphasis, key, count, plan, out.loss)
         _keep(w, tables.weights, tables.biases, user)
         end(mix, user)
         if plan.own:
@@ -349,7 +366,7 @@ def linear_round(
         if mix is not None:
             blend(scores, judge, shared, ask, judges[index, dim + 1] if len(judges) else mix.state[1])
         if noise.scale > 0:
-            laplace(table, ids, key, noise.scale, noise.quantiles)
+            laplace(table, ids, key, 0, noise)
         send(ids, table, shared, out.total, out.sent[index])
         release(samples, held)
 

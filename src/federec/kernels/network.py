@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import copy, even, exp, floats, jit, kernel, log1p, look_up, sigmoid
+from federec.kernels.compiling import jit, kernel
+from federec.kernels.cpu import copy, even, exp, floats, log1p, look_up, sigmoid
 from federec.kernels.patterns import Patterns, add_up, forget, take_in, transpose
 
 _PRODUCTS = 1_000_000  # in one multiplication: up to that OpenBLAS takes matrices as they lie, near the machine's limit

@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from federec.kernels.compiling import jit, kernel
 from federec.kernels.cpu import (
     Samples,
     clear,
     collect,
     copy,
     draw_rows,
+    emphasise,
     floats,
     integers,
-    jit,
-    kernel,
+    laplace,
     look_up,
     make_samples,
     release,
@@ -203,6 +204,14 @@ def _collect(slots: Any, size: int, seen: Any, rows: Any, weight: Any) -> int:
 
 
 @jit
+def _emphasise(emphasis: Any, rows: Any, weight: Any) -> None:
+    """Multiply the weights of a step's rows by the emphasis on them, if there is any."""
+    if emphasis is not None:
+        for i in range(len(rows)):
+            weight[i] *= emphasis.of_row[rows[i]]
+
+
+@jit
 def _describe(rows: Any, ids: Any, sides: Any, items: Any, row_sides: Any) -> None:
     """Items and sides of rows."""
     for i in range(len(rows)):
@@ -221,11 +230,14 @@ def _step_rows(table: Any, rows: Any, v: Any, x: Any, rate: Any) -> None:
 
 
 @jit
-def _learn(workspace: Any, start: int, stop: int, plan: Any, shared: Any, known: Any, m: Any, v: Any, t: Any) -> Any:
+def _learn(
+    workspace: Any, emphasis: Any, start: int, stop: int, plan: Any, shared: Any, known: Any, m: Any, v: Any, t: Any
+) -> Any:
     """One step on samples start .. stop; returns the loss."""
     batch, gradient = workspace.batch, workspace.gradient
     count = _collect(workspace.slots[start:stop], plan.batch, workspace.seen, batch.rows, batch.weight)
     rows = batch.rows[:count]
+    _emphasise(emphasis, rows, batch.weight)
     _describe(rows, workspace.samples.ids, workspace.sides, batch.items, batch.sides)
     table, places = (workspace.table, rows) if plan.moves else (shared, batch.items[:count])
     loss = _sharp_gradient(workspace, count, table, places, plan.rho_shared, plan.rho_private, known)
@@ -276,17 +288,35 @@ def _send_layers(outbox: Any, ends: Any, total: Any, filled: Any) -> None:
         filled[layer], start = count, ends[layer]
 
 
+@jit
+def _add_noise(noise: Any, ids: Any, table: Any, product: int, outbox: Any, ends: Any, key: Any) -> None:
+    """Noise on what is sent: v, if there is a product, x and each layer have draws of their own."""
+    if noise is not None:
+        place, start, alone = 0, 0, np.zeros(1, np.int32)
+        if product > 0:
+            laplace(table[:, :product], ids, key, place, noise)
+            place += 1
+        laplace(table[:, product:], ids, key, place, noise)
+        for layer in range(len(ends)):
+            values = outbox[start : ends[layer]]
+            laplace(values.reshape(1, len(values)), alone, key, place + 1 + layer, noise)
+            start = ends[layer]
+
+
 @kernel
 def neural_round(
-    thread: Any, plan: Any, workspace: Any, histories: Any, server: Any, players: Any, own: Any, out: Any
-) -> None:
-    """The round of one thread's users. What they keep steps in place, what they send of rows and layers is added up."""
+    thread: Any, plan: Any, noise: Any, workspace: Any, emphasis: Any, histories: Any, server: Any, players: Any,
+    own: Any, out: Any,
+) -> None:  # fmt: skip
+    """The round of one thread's users. What they keep steps in place, what they send of rows and layers is added up.
+    `emphasis`: None where all samples weigh the same. `noise`: None where there is none."""
     samples = workspace.samples
     for index in range(thread.first, len(players.users), thread.every):
         key = players.keys[index]
         held, count, stride = draw_rows(samples, histories, players.users[index], key, plan.negatives)
         ids, table, drawn, slots = samples.ids[:held], workspace.table[:held], samples.drawn[:count], workspace.slots
         _side(workspace.sides[:held], drawn, stride)
+        emphasise(emphasis, players.users[index], samples.slot_of, held)
         if plan.moves:
             look_up(server.rows, ids, table)
         else:
@@ -304,11 +334,13 @@ def neural_round(
             for start in range(0, count, span):
                 stop = min(count, start + span)
                 m, v, t = own.m[index], own.v[index], own.t[index]
-                out.loss[0] += _learn(workspace, start, stop, plan, server.rows, server.known, m, v, t)
+                out.loss[0] += _learn(workspace, emphasis, start, stop, plan, server.rows, server.known, m, v, t)
                 out.loss[1] += 1
         copy(workspace.user, own.values[index])
         if plan.moves:
             _climb(workspace.net.flat, server.layers, np.float32(-1.0), workspace.outbox)
+        _add_noise(noise, ids, table, workspace.batch.v.shape[1], workspace.outbox, server.ends, key)
+        if plan.moves:
             send(ids, table, server.rows, out.total, out.sent[index])
         else:
             _send_gradients(ids, table, out.total, out.sent[index])

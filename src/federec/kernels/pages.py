@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from federec.kernels.cpu import jit
+from federec.kernels.compiling import jit
 
 
 class Pages(NamedTuple):

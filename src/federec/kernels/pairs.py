@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import kernel
+from federec.kernels.compiling import kernel
 
 
 class Tables(NamedTuple):

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import even, floats, jit
+from federec.kernels.compiling import jit
+from federec.kernels.cpu import even, floats
 
 _BITS = np.int64(1) << np.arange(64)
 _DE_BRUIJN = np.uint64(0x03F7_9D71_B4CB_0A89)  # its 64 stretches of 6 bits are all different: each bit has its own

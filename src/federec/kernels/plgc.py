@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.cpu import distinct, floats, jit, sigmoid
+from federec.kernels.compiling import jit
+from federec.kernels.cpu import distinct, floats, sigmoid
 
 
 class Mixing(NamedTuple):

@@ -22,7 +22,8 @@ _STAGES = {"dense", "secure-sum"}
 def lacks(method: DeviceMethod, stages: Iterable[str], n_items: int) -> str | None:
     """What of a method and of the stages with these names needs torch, in words; None where NumPy is enough."""
     form, named = method.fused_form(n_items), "+".join([method.name, *method.plugins])
-    if not isinstance(form, LinearScore | AdditiveScore) or form.mixing or (isinstance(form, LinearScore) and form.own):
+    known = isinstance(form, LinearScore | AdditiveScore) and not form.mixing and not form.emphasis
+    if not known or (isinstance(form, LinearScore) and form.own):
         return f"'{named}' as it is set"
     others = [stage for stage in stages if stage not in _STAGES]
     return f"stage '{others[0]}'" if others else None

@@ -89,8 +89,10 @@ class FedRecGEL(DeviceMethod):
     def fused_form(self, n_items: int) -> Form | None:
         layers = tuple(name for name, param in self.shared().items() if not param.rows)
         tables, users = ("items_gmf", "items_mlp"), ("user_gmf", "user_mlp")
-        radii = {"rho_shared": self.rho_shared, "rho_private": self.rho_private}
-        return NeuralScore(tables, users, layers, self.lr, gradients=True, **radii)
+        rho_shared, rho_private = self.rho_shared, self.rho_private
+        return NeuralScore(
+            tables, users, layers, self.lr, gradients=True, rho_shared=rho_shared, rho_private=rho_private
+        )
 
     def fit(self, cohort: Cohort) -> None:
         for epoch in range(self.epochs):

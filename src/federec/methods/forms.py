@@ -27,6 +27,14 @@ class Mixing:
 
 
 @dataclass(frozen=True)
+class Emphasis:
+    """Positives weigh 2^(-age / half_life) + least, times what makes that 1 on average (`plugins.recency`)."""
+
+    half_life: float
+    least: float
+
+
+@dataclass(frozen=True)
 class LinearScore:
     """The score is sigma(w . v + b) and the step is SGD."""
 
@@ -56,6 +64,8 @@ class LinearScore:
     """v is private: kept from round to round, not sent."""
     mixing: Mixing | None = None
     """Of v with the rows received."""
+    emphasis: Emphasis | None = None
+    """On new positives; None means that all samples weigh the same."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +99,12 @@ class AdditiveScore:
     """How far w, b and d are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     common_rho: float = 0.0
     """The same of c."""
+    laplace: float = 0.0
+    """Scale of the noise on what is sent (`plugins.ldp`)."""
     mixing: Mixing | None = None
     """Of c with the rows received."""
+    emphasis: Emphasis | None = None
+    """On new positives; None means that all samples weigh the same."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +130,10 @@ class NeuralScore:
     """How far rows and layers are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     rho_private: float = 0.0
     """The same of p and q."""
+    laplace: float = 0.0
+    """Scale of the noise on what is sent (`plugins.ldp`)."""
+    emphasis: Emphasis | None = None
+    """On new positives; None means that all samples weigh the same."""
 
 
 @dataclass(frozen=True)

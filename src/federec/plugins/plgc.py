@@ -78,9 +78,10 @@ class PLGC(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if not (self.mixes or self.beta):
             return form
-        # No kernel weighs once for both steps of dual personalisation, or takes gradients of mixed rows uphill.
+        # No kernel weighs once for both steps of dual personalisation, takes gradients of mixed rows uphill, or mixes
+        # rows of unlike weights.
         below = self.plugins[: self.plugins.index(PLGC.plugin)]
-        if not isinstance(form, LinearScore | AdditiveScore) or "dualper" in below or "sam" in below:
+        if not isinstance(form, LinearScore | AdditiveScore) or {"dualper", "sam", "recency"} & {*below}:
             return None
         mixing = Mixing(ODDS if self.mix == "ntk" else None, self.mix_weight, self.smoothing, self.beta, self.gamma)
         return replace(form, mixing=mixing)

@@ -8,10 +8,12 @@ average. Only the device knows the order of its history: nothing more is sent th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import PositiveFloat
 
+from federec.methods.forms import AdditiveScore, Emphasis, Form, LinearScore, NeuralScore
 from federec.plugins.base import Plugin
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ class Recency(Plugin):
     """Newer items after which a positive weighs half as much."""
     least: PositiveFloat = 0.05
     """Added to every weight: what the oldest positives keep."""
+
+    def fuse(self, form: Form) -> Form | None:
+        if isinstance(form, NeuralScore) or (isinstance(form, LinearScore | AdditiveScore) and not form.mixing):
+            return replace(form, emphasis=Emphasis(self.half_life, self.least))
+        return None
 
     def fit(self, cohort: Cohort) -> None:
         history = cohort.history

@@ -51,6 +51,8 @@ class Played:
     notes: Notes = field(default_factory=dict)
     users_per_node: float | None = None
     """Where nodes of a network played: the bytes are per node. None: they are per device."""
+    engine: str | None = None
+    """What played it, where that can be chosen."""
 
 
 @dataclass
@@ -208,6 +210,7 @@ def _line(number: int, played: Played) -> Line:
         }
         | ({"valid_full": played.valid["full"]} if "full" in played.valid else {})
         | ({"notes": notes} if notes else {})
+        | ({"engine": played.engine} if played.engine else {})
         | _users_per_node(played)
     )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
 from federec.federation.channel import Link
-from federec.federation.engine import fused_round, fused_scores, neighbours, warm_up
+from federec.federation.engine import compiled, fused_round, fused_scores, neighbours, warm_up
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, Ranking, rank_own, score_global
 from federec.federation.server import RoundReport, Sum
@@ -106,6 +106,11 @@ class Fused:
         some = max(8, min(128, _SCORES // devices.n_items))
         self.few, self.full = (1 << 11, some) if _on_cpu(devices) else (1 << 14, 256)
         self.warm = False
+
+    def compiled(self, state: State) -> bool:
+        """Whether the kernels have been compiled on this machine before."""
+        with _one_torch_thread():
+            return compiled(self.method, state, self.devices, self.link)
 
     def warm_up(self, state: State) -> float:
         if self.warm:

@@ -185,7 +185,7 @@ def resume(
         point = folder.checkpoint(device)
         history = folder.lines(point.round if point else 0)
         split = config.split_of(data_of(config, point, data))
-        worker = make_trainer(config, method, split, device, group)
+        worker = make_trainer(config, method, split, device, group, history[-1].get("engine") if history else None)
         if point is not None:
             worker.state = point.state
         tracked = remembered(folder.path) if group.first else []

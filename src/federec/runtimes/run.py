@@ -85,7 +85,8 @@ class Run:
     @cached_property
     def trainer(self) -> DeviceTrainer | CentralTrainer:
         """What plays its rounds and ranks for its users."""
-        trainer = make_trainer(self.config, self.method, self._split, device_to_ask(self.config))
+        device, engine = device_to_ask(self.config), self.result["engine"]["used"]
+        trainer = make_trainer(self.config, self.method, self._split, device, played_by=engine)
         assert isinstance(trainer, DeviceTrainer | CentralTrainer)
         return trainer
 

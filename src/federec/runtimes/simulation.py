@@ -55,6 +55,12 @@ _LONG = 2.5e6
 """Interactions times passes, or pairs of a device's items, from which kernels pay: compiling one takes about ten
 seconds, once."""
 
+_LOADABLE = _LONG / 10
+"""The same for kernels that are compiled already: loading them takes up to a second."""
+
+_SHORT = EngineChoice("torch", "the run is too short to repay compiling a kernel")
+_COMPILED = EngineChoice("fused", "the kernel was compiled before")
+
 EngineName = Literal["auto", "torch", "fused"]
 """The engine that a run asks for: stacked cohorts in torch, a fused kernel where the method has one, or the faster."""
 
@@ -74,12 +80,13 @@ def trainer(
     select: str | None = None,
     patience: int | None = None,
     fresh_steps: int = 0,
+    played_by: str | None = None,
 ) -> Trainer:
     """The trainer for a method. `evaluate_users`: evaluate at most this many users, drawn at random. `rounds`: the
     length of the run, if it is known; a short one does not repay compiling a kernel. `link`: what lies between devices
     and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own.
     `patience`: after how many rounds without a better one the run ends. `fresh_steps`: local rounds on the fresh
-    history before test items are ranked once more."""
+    history before test items are ranked once more. `played_by`: the engine of the run's earlier rounds."""
     if isinstance(method, DeviceMethod):
         link = link or Link.of(method)
     choice = _engine(method, split, participation, device, engine, rounds, link)
@@ -90,7 +97,7 @@ def trainer(
         if group.size > 1 and (link.aggregator.gathers or link.attack):
             what = f"attack '{link.attack.name}'" if link.attack else f"aggregator '{link.aggregator.name}'"
             raise UserError(f"{what} needs all devices in one process; run it without torchrun")
-        evaluated = evaluate_users, link, ranked, patience, fresh_steps
+        evaluated = evaluate_users, link, ranked, patience, fresh_steps, played_by
         return DeviceTrainer(method, split, protocol, seed, participation, device, choice, *evaluated, group)
     if fresh_steps:
         raise UserError(f"'{method.name}' is trained in one place; only devices can take --fresh-steps")
@@ -100,8 +107,11 @@ def trainer(
     return CentralTrainer(method, split, protocol, seed, device, choice, evaluate_users, ranked)
 
 
-def make_trainer(config: RunConfig, method: Method, split: Split, device: str, group: Group = ALONE) -> Trainer:
-    """The trainer that a configuration asks for; `method` is the one that it describes."""
+def make_trainer(
+    config: RunConfig, method: Method, split: Split, device: str, group: Group = ALONE, played_by: str | None = None
+) -> Trainer:
+    """The trainer that a configuration asks for; `method` is the one that it describes. `played_by`: the engine of the
+    rounds that the run has, which plays the others too."""
     fraction = config.participation or method.default_participation
     rules, asked = protocol(config.protocol), config.engine
     link = config.link(method) if isinstance(method, DeviceMethod) else None
@@ -120,6 +130,7 @@ def make_trainer(config: RunConfig, method: Method, split: Split, device: str, g
         select=config.select,
         patience=config.patience,
         fresh_steps=config.fresh_steps,
+        played_by=played_by,
     )
 
 
@@ -132,7 +143,7 @@ def _engine(
     rounds: int | None,
     link: Link | None,
 ) -> EngineChoice:
-    """The engine that plays a run's rounds, and why."""
+    """The engine that plays a run's rounds, and why; `auto` where a kernel pays only if it is compiled already."""
     name = "+".join((method.name, *method.plugins))
     reason = why_not(method, split.data.n_items, device, link)
     if asked == "fused" and reason is not None:
@@ -144,7 +155,7 @@ def _engine(
     pairs = isinstance(method.fused_form(split.data.n_items), DecayedPairs)
     work = _pairs(split) if pairs else len(split.train) * (rounds or 1) * method.epochs
     if rounds is not None and work * participation < _LONG:
-        return EngineChoice("torch", "the run is too short to repay compiling a kernel")
+        return EngineChoice("auto", "undecided") if work * participation >= _LOADABLE else _SHORT
     return EngineChoice("fused", f"'{name}' has a kernel")
 
 
@@ -207,10 +218,11 @@ class DeviceTrainer:
         rounds: int,
         patience: int | None = None,
         fresh_steps: int = 0,
+        played_by: str | None = None,
         group: Group = ALONE,
     ) -> None:
         """`rounds`: the length of a run whose rounds are ranked against all items; 0 where they are not."""
-        self.group, self.device, self.engine_choice = group, device, choice
+        self.group, self.device = group, device
         self.method, self.seed, self.participation, self.fresh_steps = method, seed, participation, fresh_steps
         self.close_held_out = protocol.close_held_out
         self.devices = Devices.of(split, protocol.close_held_out, device)
@@ -228,9 +240,13 @@ class DeviceTrainer:
         if self.poisson:
             link = replace(link, divisor=max(1, round(participation * len(self.learners))))
         self.stacked = Stacked(method, self.devices, seed, link)
-        self.engine: Engine = self.stacked
-        if choice.used == "fused":
-            self.engine = Fused(method, self.devices, seed, link, self.evaluator.row >= 0)
+        fused = Fused(method, self.devices, seed, link, self.evaluator.row >= 0)
+        if choice.used == "auto":
+            ready = fused.compiled(self.state) if played_by is None else played_by == "fused"
+            # Processes of a group may see unlike caches, and must not take unlike engines.
+            choice = _COMPILED if ready and group.size == 1 else _SHORT
+        self.engine_choice = choice
+        self.engine: Engine = fused if choice.used == "fused" else self.stacked
         self.own = method.view == "own"
         """Whether devices rank with rows that they tune in the round."""
 
@@ -255,7 +271,8 @@ class DeviceTrainer:
         seconds = {"train": end - began - evaluating, "evaluate": evaluating}
         if compiling:
             seconds["compile"] = compiling
-        return Played(model, valid, test, report.loss, report.up_bytes, report.down_bytes, seconds, report.notes)
+        figures = report.loss, report.up_bytes, report.down_bytes, seconds, report.notes
+        return Played(model, valid, test, *figures, engine=self.engine_choice.used)
 
     def review(self, model: State, round_: int) -> Review:
         sampled, full = self.evaluator.sampled(), self.evaluator.full(self.width)

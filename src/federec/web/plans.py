@@ -21,8 +21,8 @@ def form_of(method: Method, n_items: int) -> LinearScore | AdditiveScore:
     if not isinstance(form, LinearScore | AdditiveScore):
         raise UserError(f"a page cannot play '{called}'; train one of {WORKS}")
     uphill = (form.rho, form.item_rho) if isinstance(form, LinearScore) else (form.rho, form.common_rho)
-    if form.mixing or any(uphill):
-        raise UserError(f"a page cannot play '{called}'; train it without plgc and sam")
+    if form.mixing or form.emphasis or any(uphill):
+        raise UserError(f"a page cannot play '{called}'; train it without plgc, sam and recency")
     if isinstance(form, LinearScore) and form.own:
         raise UserError(f"a page cannot play '{called}', which shares nothing; train one of {WORKS}")
     return form

@@ -10,9 +10,9 @@ pytest.importorskip("flwr", reason="pip install federec[flower]")
 from tests.network.federated import federated
 
 from federec.errors import UserError
+from federec.federation.state import State
 from federec.network.certificates import Authority
 from federec.network.events import Events
-from federec.network.parameters import start
 from federec.runtimes.flower.admission import Admission
 from federec.runtimes.flower.link import Link
 from federec.web.gateway.server import Address, check_tabs, described, files_of, open_gateway
@@ -80,7 +80,7 @@ def test_the_description_has_where_devices_start_and_nothing_secret(random_split
     run = made(tmp_path, random_split(users=6).data)
     told = json.loads(described(run.run, b"root"))
     assert set(told) == {"run", "config", "root", "start"}
-    state = start(run.config.build(), [run.data.n_items], 1, run.config.seed)
+    state = State.start(run.config.build(), run.data.n_items, 1, run.config.seed)
     weight, bias = state.private["score.0.weight"][0].flatten(), state.private["score.0.bias"][0]
     assert told["start"] == [*weight.tolist(), *bias.tolist()]
     assert told["config"]["channel"] == [{"stage": "secure-sum", "most": 2048.0}]

@@ -1,0 +1,144 @@
+"""How the CPU kernels are compiled, once, and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import numba
+from filelock import FileLock
+from numba.core import codegen, compiler
+
+_OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+
+class _PieceLibrary(codegen.JITCodeLibrary):
+    """The code of a piece. Numba would optimise each piece again together with all that it calls, and make machine
+    code of it: a piece five calls deep would be optimised five times. Here it is optimised once by itself, and once
+    more with the kernel that it becomes part of; only that is machine code."""
+
+    def finalize(self) -> None:
+        self._optimize_final_module()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0  # Python cannot call it
+
+    @property
+    def codegen(self) -> Any:
+        return self  # which is only asked for `set_env`
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Without machine code there is nothing to tell about Python objects, which pieces do not use."""
+
+
+class _PieceCompiler(compiler.Compiler):
+    def compile_extra(self, function: Any) -> Any:
+        self.state.library = _PieceLibrary(self.state.targetctx.codegen(), function.__qualname__)
+        return super().compile_extra(function)
+
+
+_PIECE = {"no_cpython_wrapper": True, "pipeline_class": _PieceCompiler}
+
+jit: Any = numba.njit(**_OPTIONS | _PIECE)
+"""A piece of kernels, which Python does not call: without a way in for it, compilation takes less time and memory."""
+
+exact: Any = numba.njit(**_OPTIONS | _PIECE | {"fastmath": {"contract"}})
+"""The same, but rounded as it is written: the compiler does not change the order of its operations."""
+
+
+_FOLDER = Path(__file__).parent
+
+
+def sources(path: Path, folder: Path = _FOLDER) -> str:
+    """A digest of a source file and of the kernels' files, in that folder, which it imports, also through others."""
+    needed, known = [path], set()
+    while needed:
+        file = needed.pop()
+        if file not in known:
+            known.add(file)
+            imported = re.findall(r"^from federec\.kernels\.(\w+) import", file.read_text("utf-8"), re.MULTILINE)
+            needed += [folder / f"{name}.py" for name in imported]
+    digest = hashlib.sha256()
+    for file in sorted(known):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def kernel(function: Any) -> Any:
+    """Compiled code that is kept on disk. Numba would keep it until the kernel's own file changes; but pieces from
+    other files are compiled into it, and two kernels with unlike versions of one piece do not go together."""
+    compiled: Any = numba.njit(**_OPTIONS, cache=True)(function)
+    kept = compiled._cache._cache_file
+    kept._source_stamp = sources(Path(function.__code__.co_filename))
+    kept._load_index = _readable(kept._load_index)
+    compiled.compile = _once(compiled, Path(kept._cache_path) / f"{function.__name__}.lock")
+    return compiled
+
+
+def _readable(load: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]]:
+    """An index of compiled code may name types that are no more; numba would fail before it sees that it is old."""
+
+    def index() -> dict[Any, str]:
+        try:
+            return load()
+        except (AttributeError, ImportError):
+            return {}
+
+    return index
+
+
+class NotCompiledError(Exception):
+    """A kernel is not compiled yet."""
+
+
+_only_load: ContextVar[bool] = ContextVar("only_load", default=False)
+
+
+@contextmanager
+def only_loading() -> Iterator[None]:
+    """Kernels are loaded here, but none is compiled: one that is not on disk raises `NotCompiledError`."""
+    before = _only_load.set(True)
+    try:
+        yield
+    finally:
+        _only_load.reset(before)
+
+
+_PATIENCE = 300.0  # seconds; a kernel compiles in one minute
+
+
+def _once(kernel_: Any, path: Path) -> Callable[[Any], Any]:
+    """One process compiles, which takes up to a minute; others that need the kernel meanwhile wait and load it."""
+    compile_ = kernel_.compile
+
+    def compiled(signature: Any) -> Any:
+        if _only_load.get() and not _on_disk(kernel_, signature):
+            raise NotCompiledError(kernel_.__name__)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path, timeout=_PATIENCE)
+            lock.acquire()
+        except (OSError, NotImplementedError):  # the folder takes no files or no locks, or nobody gives the lock back
+            return compile_(signature)
+        try:
+            return compile_(signature)
+        finally:
+            lock.release()
+
+    return compiled
+
+
+def _on_disk(kernel_: Any, signature: Any) -> bool:
+    """Whether code for arguments of these types is kept, made on a processor like this one."""
+    cache = kernel_._cache
+    return cache._index_key(signature, kernel_.targetctx.codegen()) in cache._cache_file._load_index()
