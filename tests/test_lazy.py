@@ -20,6 +20,10 @@ def test_only_what_is_asked_for_is_imported():
     assert "there-is-none" in registry and "other" not in registry
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         registry["there-is-none"]
+    registry["mine"] = int
+    assert registry["mine"] is int and [*registry] == ["there-is-none", "mine"]
+    del registry["mine"]
+    assert "mine" not in registry
 
 
 def test_torch_is_torch():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,17 +29,27 @@ else:
     torch = _Module("torch")
 
 
-class Registry(Mapping[str, T]):
+class Registry(MutableMapping[str, T]):
     """Classes of a package by name, each imported when it is asked for. A class is in the module of its own name, with
-    `_` for `-`, unless its entry says where: `krum:MultiKrum`."""
+    `_` for `-`, unless its entry says where: `krum:MultiKrum`. Others may be added."""
 
     def __init__(self, package: str, classes: Mapping[str, str]) -> None:
-        self.package, self.classes = package, classes
+        self.package = package
+        self.classes: dict[str, str | T] = dict(classes)
 
     def __getitem__(self, name: str) -> T:
-        module, _, class_ = self.classes[name].rpartition(":")
+        entry = self.classes[name]
+        if not isinstance(entry, str):
+            return entry
+        module, _, class_ = entry.rpartition(":")
         found: T = getattr(import_module(f"{self.package}.{module or name.replace('-', '_')}"), class_)
         return found
+
+    def __setitem__(self, name: str, class_: T) -> None:
+        self.classes[name] = class_
+
+    def __delitem__(self, name: str) -> None:
+        del self.classes[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.classes
