@@ -3,9 +3,10 @@
     python benchmarks/web.py                      on the built-in data
     python benchmarks/web.py --data ml-100k
 
-Every fourth user of the data starts anew, with shared tables that were trained with their interactions, too: the page's tables of 8 bits, of an item-item model the largest
-weights only; private parameters from their start, as many local rounds as the run's best round. The held-out item is
-ranked among all items that are not in the user's training items, by the run's devices and by the page's.
+Every fourth user of the data starts anew, with shared tables that were trained with their interactions, too: the page's
+tables of 8 bits, of an item-item model the largest weights only; private parameters from their start, as many local
+rounds as the run's best round. The held-out item is ranked among all items that are not in the user's training items,
+by the run's devices and by the page's.
 """
 
 from __future__ import annotations
