@@ -1,11 +1,12 @@
-"""What a person in the page gets, beside a device that took part in the run:
+"""What a device that starts anew in the page gets, beside one that played all rounds of the run:
 
     python benchmarks/web.py                      on the built-in data
     python benchmarks/web.py --data ml-100k
 
-Every fourth user of the data is treated as a new person: the page's tables of 8 bits, of an item-item model the largest
-weights only; private parameters from their start, as many local rounds as the run's best round. The held-out item is
-ranked among all items that are not in the user's training items, by the run's devices and by the page's.
+Every fourth user of the data starts anew, with shared tables that were trained with their interactions, too: the page's
+tables of 8 bits, of an item-item model the largest weights only; private parameters from their start, as many local
+rounds as the run's best round. The held-out item is ranked among all items that are not in the user's training items,
+by the run's devices and by the page's.
 """
 
 from __future__ import annotations
@@ -99,8 +100,11 @@ def main() -> None:
             size = sum(map(len, files.values())) / 1e6
         rows.append([name, *(f"{value:.3f}" for value in (*took_part, *new)), f"{size:.1f} MB"])
         print(rows[-1], flush=True)
-    head = ["method", "HR@10, device in the run", "NDCG@10", "HR@10, new person in the page", "NDCG@10", "all files"]
-    text = f"On `{asked.data}`, `clean`, seed 0, every fourth user, held-out items among all that are not in training."
+    head = ["method", "HR@10, device in the run", "NDCG@10", "HR@10, started anew in the page", "NDCG@10", "all files"]
+    text = (
+        f"On `{asked.data}`, `clean`, seed 0, every fourth user, held-out items among all that are not in training. "
+        "These users took part in the run: the shared tables know their training items."
+    )
     put(f"web-{asked.data}", f"The page, on {asked.data}", f"{text}\n\n{table(head, rows)}")
 
 
