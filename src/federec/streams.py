@@ -71,6 +71,11 @@ def keys(seed: int, round_: int, users: Array) -> Array:
     return mix(users * GOLDEN + base)
 
 
+def seed_of(seed: int, number: int) -> int:
+    """A seed of 31 bits for another generator, one for each number: torch's on a CPU takes only the low 32 bits."""
+    return _mix_int(_mix_int(seed) + number * GOLDEN) & 0x7FFF_FFFF
+
+
 def bits(key: Array, draw: Array | int) -> Array:
     """64 random bits for each draw of a stream; `key` and `draw` (array or plain number) broadcast."""
     offset = _signed(draw * GOLDEN) if isinstance(draw, int) else draw * GOLDEN

@@ -4,6 +4,7 @@ from federec.cohort.draw import Devices
 from federec.cohort.layers import USERS, kept_bytes
 from federec.federation.round import play
 from federec.federation.state import State
+from federec.plugins.registry import build
 
 
 def played(method, split):
@@ -71,3 +72,9 @@ def test_flat_form_and_back(device_method, random_split):
     for one in (state, again):
         play(device_method, one, Devices.of(split, False), torch.arange(12), 5, 2)
     assert equal(again, state)
+
+
+def test_rows_of_new_items_are_none_of_the_first():
+    method = build("pfedrec", settings={"dim": 4})
+    items = State.start(method, 30, 0, seed=5).grown(method, 60, seed=5).shared["items"]
+    assert len(items.unique(dim=0)) == 60

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from torch import Tensor
 
+from federec import streams
 from federec.cohort.layers import ITEMS, Params
 from federec.cohort.memory import duplicate, spread
 from federec.cohort.optim import Adam
@@ -65,7 +66,7 @@ class State:
 
     def grown(self, method: DeviceMethod, n_items: int, seed: int) -> State:
         """A copy with rows for new items at the end of every item table; they depend only on the seed and `n_items`."""
-        other, generator = self.copy(), torch.Generator().manual_seed((seed ^ n_items << 32) % (1 << 63))
+        other, generator = self.copy(), torch.Generator().manual_seed(streams.seed_of(seed, n_items))
         for name, param in {**method.shared(), **method.private()}.items():
             if ITEMS in param.shape:
                 raise UserError(f"'{method.name}' has a layer as wide as the catalogue; it cannot take new items")

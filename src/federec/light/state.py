@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
+from federec import streams
 from federec.errors import UserError
 from federec.light.start import Floats, Generator
 from federec.methods.base import DeviceMethod
@@ -71,7 +72,7 @@ class LightState:
             else:
                 state.private[name] = np.repeat(value[None], users, 0)
         for before, n_items in pairwise(sizes):
-            generator = Generator((seed ^ n_items << 32) % (1 << 63))
+            generator = Generator(streams.seed_of(seed, n_items))
             for param in method.shared().values():
                 if param.rows:
                     generator.skip(param, n_items - before)
