@@ -25,7 +25,8 @@ class _PieceLibrary(codegen.JITCodeLibrary):
     def finalize(self) -> None:
         self._optimize_final_module()
         for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)
+            if hasattr(library, "_reload_init"):  # numba 0.61 has none
+                self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._finalized = True
 
