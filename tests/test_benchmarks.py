@@ -93,7 +93,7 @@ def test_privacy_gives_tables_and_goes_on_where_it_stopped(monkeypatch, random_s
         monkeypatch.setattr(sys, "argv", ["privacy.py", *command, "--epsilons", "4", "--seeds", *seeds, "--page"])
         privacy.main()
     lines = privacy.lines(tmp_path / "out")
-    assert len(lines) == 3 + 2 and {line["epsilon"] for line in lines} == {None, 4.0}
+    assert len(lines) == 4 + 3 and {line["epsilon"] for line in lines} == {None, 4.0}
     assert "| `fedease` |" in capsys.readouterr().out and "keeps most" in (tmp_path / "page.md").read_text()
     assert all(line["privacy"]["epsilon"] <= 4 for line in lines if line["epsilon"])
 

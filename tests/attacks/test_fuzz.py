@@ -155,7 +155,7 @@ def test_orders_at_a_device(attacker):
         assert all(bool(np.isfinite(value).all()) for value in reply.update.rows.values())
     assert 0 < done < COUNT / 5
     assert folder.catalogue.extends(attacker.catalogue) and all(map(is_text, folder.catalogue.labels))
-    assert bool(folder.seen().rows["items"].isfinite().all())
+    assert bool(np.isfinite(folder.seen().rows["items"]).all())
     folder.close()
 
 

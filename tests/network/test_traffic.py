@@ -130,7 +130,7 @@ def test_updates_of_every_method_hold_nothing_private(name, small, random_split,
     data = random_split(users=5, items=60, least=9).data
     method = small(name)
     store = DeviceFolder.share(tmp_path / "device", Key("file", b"k" * 32), data, range(5))
-    start, devices, messages = State.start(method, 60, 5, 3), store.devices(3), []
+    start, devices, messages = State.start(method, 60, 5, 3), Devices.of(store.split(3), False), []
     for round_ in (1, 2):
         state, mean = store.begin("run", round_, start), Mean(60)
         for cohort in cohorts(method, state, devices, torch.arange(5), 3, round_):

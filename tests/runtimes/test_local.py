@@ -156,7 +156,7 @@ def test_a_kernel_that_is_compiled_meanwhile_does_not_change_a_run(tmp_path, dat
     run = fr.resume(tmp_path / "run", data)
     assert [line["engine"] for line in run.history] == ["torch", "torch"]
     assert run.result["engine"] == {"used": "torch", "reason": "the run is too short to repay compiling a kernel"}
-    assert run._trainer.engine_choice.used == "torch"
+    assert run.trainer.engine_choice.used == "torch"
 
 
 @pytest.mark.parametrize("patience", [2, 9, 15])

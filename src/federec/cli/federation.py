@@ -199,7 +199,7 @@ def serve(
     run: Path = Argument(..., readable=False, help="Folder of a federation's run, as `prepare` makes it."),
     certificates: Path = Option(..., readable=False, help="Folder with ca.crt, server.pem and server.key."),
     host: str = Option("0.0.0.0", help="Address to listen on."),
-    port: int = Option(8000, min=0, max=65535, help="Port to listen on: the only one."),
+    port: int = Option(8000, min=0, max=65535, help="Port for nodes."),
     insecure: bool = Option(False, "--insecure", help="Without TLS; only where the host is loopback."),
     message_mb: int = MESSAGE_MB,
     gateway: str | None = Option(

@@ -66,7 +66,8 @@ class Trained:
 def _on_devices(method: object) -> DeviceMethod:
     if isinstance(method, DeviceMethod):
         return method
-    raise UserError(f"'{getattr(method, 'name', method)}' is a centralised reference; only federated methods leave")
+    named = getattr(method, "name", method)
+    raise UserError(f"'{named}' is not trained on devices; only federated methods can be exported or served")
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def export(
         if own is not None:
             files["private.safetensors"] = save(_private(own))
     name = next(iter(files))
-    about = _about(model, precision, user is not None) | {
+    about = _about(model, precision, own) | {
         "model": {"file": name, "bytes": len(files[name]), "float32_bytes": len(whole)},
         "test": before,
         "test_as_stored": after,
@@ -116,7 +116,7 @@ def _private(own: Personal) -> Arrays:
     return flat
 
 
-def _about(model: Trained, precision: Precision, private: bool) -> dict[str, Any]:
+def _about(model: Trained, precision: Precision, own: Personal | None) -> dict[str, Any]:
     method = model.method
     form = method.fused_form(model.n_items)
     score = (
@@ -125,7 +125,7 @@ def _about(model: Trained, precision: Precision, private: bool) -> dict[str, Any
         if dataclasses.is_dataclass(form)
         else {"form": method.name}
     )
-    inputs = Score(method, {}).inputs if method.shared() else {}
+    inputs = Score(method, {}, own).inputs if method.shared() else {}
     return {
         "format": 1,
         "federec": federec.__version__,
@@ -136,7 +136,7 @@ def _about(model: Trained, precision: Precision, private: bool) -> dict[str, Any
         "round": model.round,
         "items": model.n_items,
         "precision": precision,
-        "holds_private_data": private,
+        "holds_private_data": own is not None,
         "score": score,
         "inputs": list(inputs),
     }

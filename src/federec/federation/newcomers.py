@@ -2,7 +2,7 @@
 
 Which scores a newcomer gives depends on how its method scores:
     it reads the history when it scores     the history is all it takes
-    a linear score w . v + b                `fitted`: steps on w and b alone, with rows v as they were received
+    a linear score w . v + b                `fitted`: steps only on w and b, with rows v as they were received
     anything else                           `learned`: the method's own local rounds, of which nothing is sent
 A newcomer without items scores as the method says (`DeviceMethod.unknown`), or with the private parameters that every
 device starts with: items that many devices took have moved towards them.
@@ -32,8 +32,8 @@ from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore
 
 STEPS = 20
-"""Steps, or local rounds, of a newcomer. Of 5, 20, 50 and 100 the one that no method is far behind with, on validation
-items of ML-100K (`pfedrec`, `fedmf`, `fedrap`)."""
+"""Steps, or local rounds, of a newcomer. Chosen on validation items of ML-100K from 5, 20, 50 and 100, with
+`pfedrec`, `fedmf` and `fedrap`."""
 _NEGATIVES = 256
 """Items, drawn once, that stand for all others in the fit of a linear score."""
 _USERS = 32
@@ -171,7 +171,7 @@ class Linear:
     rate: float
     steps: int
     negatives: float
-    """The share of negatives among a device's samples."""
+    """The fraction of negatives among a device's samples."""
     seed: int
 
     @cached_property

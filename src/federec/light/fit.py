@@ -1,4 +1,4 @@
-"""How one device learns, in NumPy: what the methods of a linear or an additive score do in torch, number for number.
+"""How one device learns, in NumPy: what the methods of a linear or an additive score do in torch, to 1e-5.
 
 An item that a batch holds several times has one score, so all is computed for distinct rows r. With n samples in the
 batch, t_r = (samples of r) / n, y_r = (positives of r) / n and the score s_r of the row:

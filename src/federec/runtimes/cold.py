@@ -25,7 +25,7 @@ from federec.runtimes.run import Run
 KNOWN = (0, 1, 3, 5)
 """Items that new devices know."""
 _NEW = 20
-"""One new item is added for so many."""
+"""Items of the catalogue for each new one that is added."""
 _TOP = 10
 _USERS = 256
 

@@ -1,4 +1,4 @@
-"""A federation's server: one process with one port, that of Flower's Fleet API."""
+"""A federation's server: one process; its port for nodes is that of Flower's Fleet API."""
 
 from __future__ import annotations
 
