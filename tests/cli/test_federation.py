@@ -235,6 +235,14 @@ def test_what_is_wrong_with_a_gateway_is_said_before_anything_starts(refused, fe
     told = refused("federation", "serve", clear, "--certificates", tmp_path, *here, "--page", run)
     assert "tabs only take part under 'secure-sum'" in told
     people = ("federation", "invite", tmp_path / "people", "--root", tmp_path / "nothing")
-    assert "browsers only join over https" in refused(*people, "--page", "films.example")
+    for page in (
+        "films.example",
+        "http://localhost.evil.example",
+        "http://127.0.0.1.evil.example/",
+        "http://[",
+        "https:///",
+    ):
+        assert "browsers only join over https" in refused(*people, "--page", page)
+    assert "ca.crt" in refused(*people, "--page", "http://localhost:8080/")
     assert "ca.crt" in refused(*people, "--page", "https://films.example/")
     assert not (tmp_path / "people").exists()

@@ -89,6 +89,14 @@ def test_what_numpy_does_not_play_is_named(plugin):
     assert lacks(build("pfedrec"), ["clip", "secure-sum"], ITEMS) == "stage 'clip'"
 
 
+def test_a_method_that_checks_its_data_is_named():
+    class Choosy(type(build("pfedrec"))):
+        def check(self, devices):
+            raise AssertionError("refused")
+
+    assert lacks(Choosy(), [], ITEMS) == "'choosy' as it is set"
+
+
 def _arrays(params):
     return {name: value.numpy() for name, value in params.items()}
 

@@ -1,5 +1,7 @@
 import dataclasses
+import json
 
+import numpy as np
 import pytest
 
 from federec.serving.app import EXAMPLES, Wrong, answered, make_app, parsed
@@ -33,6 +35,9 @@ def test_the_three_kinds_of_requests(served):
         (b'{"user": "u1", "k": 0}', 422, "k=0"),
         (b'{"user": "u1", "k": 101}', 422, "k=101"),
         (b'{"user": {"a": 1}}', 422, "user"),
+        (b'{"user": true}', 422, "user"),  # which is not user 1
+        (b'{"users": [1.0]}', 422, "users"),
+        (b'{"items": [false]}', 422, "items"),
         (b'{"users": []}', 422, "users"),
         (b'{"items": [' + b"1," * 1000 + b"1]}", 422, "at most 1000"),
         (b'{"item": ["i1"]}', 422, "item="),
@@ -46,6 +51,15 @@ def test_what_is_wrong_is_one_line(served, body, status, why):
         ask(served(), body)
     assert wrong.value.status == status and why in wrong.value.why
     assert "\n" not in wrong.value.why and len(wrong.value.why) < 300
+
+
+def test_scores_that_are_no_numbers_are_left_out(served, monkeypatch):
+    model = served()
+    ranked = np.arange(4), np.array([2.0, np.inf, np.nan, 1.0], np.float32)
+    monkeypatch.setattr(type(model), "of_user", lambda *_: ranked)
+    found = ask(model, b'{"user": "u1"}')["items"]
+    assert [item["score"] for item in found] == [2.0, 1.0]
+    json.dumps(found, allow_nan=False)
 
 
 def test_a_federation_only_serves_anonymous_lists(served):

@@ -45,6 +45,18 @@ def test_nothing_else_is_handed_out(ask, path):
     assert status == 404 and "Content-Security-Policy" in headers
 
 
+def test_what_is_no_address_is_refused():
+    with page_server(FILES, "127.0.0.1", 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for path in (b"http://[", b"http://[x]/", b"//["):
+            with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as client:
+                client.sendall(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+                answer = client.recv(1 << 12)
+            assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))  # some Pythons read //[ as /[
+            assert b"Content-Security-Policy" in answer
+        server.shutdown()
+
+
 def test_nothing_can_be_sent(ask):
     assert ask("/", "POST")[0] == 501
 

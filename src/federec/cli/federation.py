@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 import typer
@@ -359,7 +360,7 @@ def invite(
     from federec.runtimes.flower.records import NODES
     from federec.web.gateway.invitations import invitation, link
 
-    if not page.startswith(("https://", "http://127.0.0.1", "http://localhost")):
+    if not _joinable(page):
         raise UserError(f"--page {page}: browsers only join over https; write it as https://HOST/")
     if run is not None:
         FederationSettings.read(run)
@@ -377,6 +378,18 @@ def invite(
             Events(run / AUDIT).say("certificate", name=name, device=str(signed.node), users=1, days=days)
     where = f"they are admitted to {run}" if run is not None else f"copy {out}/*.crt into RUN/{NODES} on the server"
     typer.echo(f"{count} invitations for {days} days: send each {out}/*.link to one person; {where}")
+
+
+def _joinable(page: str) -> bool:
+    """Whether a browser takes part from this address: over https, or on its own machine."""
+    from federec.runtimes.flower.records import is_loopback
+
+    try:
+        address = urlsplit(page)
+        host = address.hostname or ""
+    except ValueError:  # such as http://[
+        return False
+    return bool(host) and (address.scheme == "https" or (address.scheme == "http" and is_loopback(host)))
 
 
 @app.command()

@@ -23,7 +23,8 @@ def lacks(method: DeviceMethod, stages: Iterable[str], n_items: int) -> str | No
     """What of a method and of the stages with these names needs torch, in words; None where NumPy is enough."""
     form, named = method.fused_form(n_items), "+".join([method.name, *method.plugins])
     known = isinstance(form, LinearScore | AdditiveScore) and not form.mixing and not form.emphasis
-    if not known or (isinstance(form, LinearScore) and form.own):
+    checks = type(method).check is not DeviceMethod.check  # which looks at tensors
+    if not known or checks or (isinstance(form, LinearScore) and form.own):
         return f"'{named}' as it is set"
     others = [stage for stage in stages if stage not in _STAGES]
     return f"stage '{others[0]}'" if others else None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import resource
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -18,8 +21,12 @@ HOLD = 20.0
 """Seconds for which a node that asks for orders is kept waiting for one."""
 _BODY = 60.0  # seconds for a request's body to arrive
 _DRAIN = 2.0  # seconds for which the rest of a body that is too large is taken in, and dropped
-_SILENCE = 10.0  # seconds after which a connection that has asked for nothing is closed
-_CONNECTIONS = 4096  # at once
+_SILENCE = 10.0  # seconds in which a connection must ask for something, and each later request must have its head
+_HEAD = 1 << 16  # bytes of a request's head, and of whatever else is neither head nor body, such as trailers
+_PARSER_KEEPS_ALL = hasattr(AutoHTTPProtocol, "on_header")  # httptools keeps a head that never ends, h11 has a bound
+_SOFT = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+_CONNECTIONS = 4096 if _SOFT == resource.RLIM_INFINITY else min(4096, _SOFT // 2)  # of this process, at once
+_NEIGHBOURS = max(1, _CONNECTIONS // 8)  # of one address, so that one cannot keep all others away
 _AT_ONCE = 4  # requests of one node
 _RATE, _BURST = 20.0, 60.0  # requests of one node in a second, in the long run and in a burst
 
@@ -29,6 +36,20 @@ class Refused(Exception):
 
     def __init__(self, status: int, why: str) -> None:
         self.status, self.why = status, why
+
+
+def neighbourhood(address: str) -> str:
+    """Whom an address is counted with: an IPv4 address stands for itself, an IPv6 address for its /64 network, which is
+    what one household or machine is given."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((found, 64), strict=False))
 
 
 class Traffic:
@@ -53,7 +74,7 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
     """All of a request's body, which is neither too large nor too slow."""
     length = dict(scope["headers"]).get(b"content-length", b"0")
     if not length.isdigit() or int(length) > most:
-        await _drained(receive)
+        await drained(receive)
         raise Refused(413, f"a message may have {most} bytes")
     parts, size, more = [], 0, True
     try:
@@ -65,7 +86,7 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
                 parts.append(part.get("body", b""))
                 size, more = size + len(parts[-1]), part.get("more_body", False)
                 if size > most:
-                    await _drained(receive)
+                    await drained(receive)
                     raise Refused(413, f"a message may have {most} bytes")
     except TimeoutError:
         raise Refused(408, "the message is too slow") from None
@@ -83,7 +104,7 @@ async def gone(order: Coroutine[Any, Any, None], receive: Receive) -> bool:
     return lost
 
 
-async def _drained(receive: Receive) -> None:
+async def drained(receive: Receive) -> None:
     """Take in what a node sends too much, for a moment: one that is hung up on while it sends does not hear why."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN):
@@ -91,9 +112,11 @@ async def _drained(receive: Receive) -> None:
                 pass
 
 
-async def refuse(refused: Refused, scope: Scope, receive: Receive, send: Send) -> None:
-    """Say why, and hang up: what is left of the request is not read."""
-    response = JSONResponse({"detail": refused.why}, refused.status, {"connection": "close"})
+async def refuse(
+    refused: Refused, scope: Scope, receive: Receive, send: Send, headers: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Say why, with these headers, and hang up: what is left of the request is not read."""
+    response = JSONResponse({"detail": refused.why}, refused.status, {**headers, "connection": "close"})
     await response(scope, receive, send)
 
 
@@ -108,15 +131,67 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """A connection that is closed where it says nothing, or where there are too many."""
+    """A connection that is closed where it does not say what it asks for, where it says so without end, or where there
+    are too many."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > _CONNECTIONS:
+        self.unread, self.silence = 0, None
+        address = (self.client or ("?",))[0]
+        self.place = None if _is_loopback(address) else neighbourhood(address)
+        _OPEN.add(self)
+        if len(_OPEN) > _CONNECTIONS or self._neighbours() > _NEIGHBOURS:
             transport.abort()
             return
-        self.loop.call_later(_SILENCE, self.close_if_silent)
+        self._listen()
 
-    def close_if_silent(self) -> None:
-        if self.cycle is None:  # no request was begun
+    def connection_lost(self, exc: Exception | None) -> None:
+        _OPEN.discard(self)
+        self._listen_no_more()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self.unread += len(data)
+        super().data_received(data)
+        if _PARSER_KEEPS_ALL and self.unread > _HEAD:
             self.transport.abort()
+        elif self.cycle is None or self.cycle.response_complete:
+            self._listen()
+        else:
+            self._listen_no_more()
+
+    # What the parser has made of the data
+
+    def on_headers_complete(self) -> None:
+        self.unread = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self.unread = 0  # `read_body` bounds bodies
+        super().on_body(body)
+
+    def _neighbours(self) -> int:
+        """Connections of the same place, with this one; 0 on loopback, where a proxy may bring everybody."""
+        others = tuple(_OPEN)  # a copy: ports in other threads change it
+        return 0 if self.place is None else sum(other.place == self.place for other in others)
+
+    def _listen(self) -> None:
+        """Close the connection unless a request begins soon. More data does not put this off."""
+        if self.silence is None:
+            self.silence = self.loop.call_later(_SILENCE, self.transport.abort)
+
+    def _listen_no_more(self) -> None:
+        if self.silence is not None:
+            self.silence.cancel()
+            self.silence = None
+
+
+_OPEN: set[Connection] = set()
+"""All connections of this process, which may have several ports."""
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, model_validator
 
 import federec
 from federec.errors import first_fault
@@ -24,7 +25,7 @@ SECONDS = 5.0
 """In which a request's body must arrive."""
 _USERS, _ITEMS = 100, 1000
 
-Label = Annotated[int | str, Field(description='An id, as in the data: `42` and `"42"` are the same.')]
+Label = Annotated[StrictInt | StrictStr, Field(description='An id, as in the data: `42` and `"42"` are the same.')]
 
 
 class Asked(BaseModel):
@@ -200,9 +201,11 @@ def answered(model: Served, asked: Asked) -> dict[str, Any]:
 
 
 def _items(model: Served, ranked: Ranked) -> list[dict[str, Any]]:
+    """Ranked items in words, without those whose score is no number: JSON has none for it."""
     labels, titles = model.catalogue.labels, model.catalogue.titles
     codes, scores = ranked[0].tolist(), ranked[1].tolist()
     return [
         {"item": labels[code], "title": titles.get(labels[code], ""), "score": round(score, 6)}
         for code, score in zip(codes, scores, strict=True)
+        if math.isfinite(score)
     ]

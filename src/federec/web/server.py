@@ -58,7 +58,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, whole: bool) -> None:
         self.seen(self.command, self.path)
-        name = unquote(urlsplit(self.path).path).removeprefix("/") or "index.html"
+        try:
+            name = unquote(urlsplit(self.path).path).removeprefix("/") or "index.html"
+        except ValueError:  # such as http://[
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return
         content = self.files.get(name)
         if content is None:
             self.send_error(HTTPStatus.NOT_FOUND)

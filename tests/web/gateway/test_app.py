@@ -1,5 +1,6 @@
 """The gateway: who gets in, what strangers can do to it, and what a tab that was admitted can do to others."""
 
+import socket
 import threading
 import time
 
@@ -12,7 +13,7 @@ from tests.web.gateway.front import FILES, Front
 
 from federec.network.certificates import Authority
 from federec.runtimes import bounds
-from federec.web.gateway import tokens
+from federec.web.gateway import app, tokens
 
 CALLS = ("orders", "reply", "leave")
 
@@ -67,6 +68,21 @@ def test_a_tab_that_is_closed_is_not_waited_for(front):
     assert [each.error for each in front.transport.collect([ticket])] == ["the node has left"]
 
 
+def test_a_tab_that_is_reloaded_is_still_there_when_its_old_connection_ends(front):
+    tab = front.joined("a")
+    head = f"POST /gateway/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tab.token}\r\nContent-Length: 0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", front.port)) as old:
+        old.sendall(head.encode())
+        limit = time.monotonic() + 5
+        while not front.gateway.begun[tab.node] > 1 and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert tab.join().is_success
+    while front.gateway.nodes[tab.node].running and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not front.gateway.nodes[tab.node].running  # the old request has ended
+    assert front.transport.nodes() == {tab.node}
+
+
 def test_who_leaves_is_not_waited_for(front):
     tab = front.joined("a")
     (ticket,) = front.sent(tab)
@@ -119,6 +135,9 @@ def test_there_is_nothing_else(front, method, path, status):
     response = front.joined("a").ask(method, path)
     assert response.status_code == status
     assert "access-control-allow-origin" not in response.headers
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["cache-control"] == "no-store"
 
 
 def test_pages_of_other_origins_get_no_answer(front):
@@ -213,6 +232,9 @@ def test_a_stranger_cannot_ask_without_end(front, monkeypatch):
     for number in range(5000):
         front.gateway._stranger(f"10.0.{number // 256}.{number % 256}")
     assert len(front.gateway.addresses) == 4096
+    same = front.gateway._stranger("2001:db8::1")
+    assert same is front.gateway._stranger("2001:db8::dead:beef:0:1")  # one has a whole /64 network
+    assert same is not front.gateway._stranger("2001:db8:0:1::1")
 
 
 # A tab that was admitted, and is up to no good
@@ -235,6 +257,42 @@ def test_replies_that_nobody_waits_for_are_refused(front):
     assert tab.reply(ticket).status_code == 403  # it has answered
 
 
+def test_bodies_that_nobody_waits_for_are_not_kept(front, monkeypatch):
+    async def read_body(*_):
+        raise AssertionError("it was read")
+
+    tab = front.joined("a")
+    monkeypatch.setattr(bounds, "read_body", read_body)
+    response = tab.reply("cd" * 32, bytes(MOST))
+    assert (response.status_code, response.json()["detail"]) == (403, "nobody waits for this message")
+
+
+def test_a_reply_that_comes_after_its_time_is_refused(front):
+    tab = front.joined("a")
+    (ticket,) = front.sent(tab)
+    assert tab.post("orders").content == b"order"
+    front.link.delete_messages({ticket})  # as Flower does with what is too old
+    assert [each.error for each in front.transport.collect([ticket])] == ["its time is over"]
+    assert front.link.outgoing == {tab.node: {}}
+    assert tab.reply(ticket).status_code == 403
+    assert not front.link.message_res_store
+
+
+def test_a_tab_that_learns_long_is_waited_for(front, monkeypatch):
+    monkeypatch.setattr(app, "_ALIVE", 0.05)
+    monkeypatch.setattr(bounds, "HOLD", 0.1)
+    tab, idle = front.joined("a"), front.joined("b")
+    (ticket,) = front.sent(tab)
+    assert tab.post("orders").content == b"order"
+    assert tab.post("orders").status_code == 204
+    assert idle.post("orders").status_code == 204
+    time.sleep(0.2)
+    assert list(front.transport.collect([ticket])) == []
+    assert front.transport.nodes() == {tab.node}  # a tab without an order must give signs of life
+    assert tab.reply(ticket).is_success
+    assert [each.content for each in front.transport.collect([ticket])] == [b"reply"]
+
+
 def test_large_and_slow_bodies_are_refused(front, monkeypatch):
     monkeypatch.setattr(bounds, "_DRAIN", 0.2)
     monkeypatch.setattr(bounds, "_BODY", 0.3)
@@ -243,7 +301,9 @@ def test_large_and_slow_bodies_are_refused(front, monkeypatch):
     assert tab.reply(ticket, bytes(MOST + 1)).status_code == 413
     assert tab.post("join", bytes(1 << 15)).status_code == 413
     assert tab.post("orders", bytes(1 << 15)).status_code == 413
-    begin = f"POST /gateway/reply HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tab.token}\r\n"
+    begin = (
+        f"POST /gateway/reply HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tab.token}\r\nfederec-ticket: {ticket}\r\n"
+    )
     assert raw(front.port, f"{begin}Content-Length: 9000000000\r\n\r\n".encode()).startswith(b"HTTP/1.1 413")
     chunk = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
     chunked = f"{begin}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 32

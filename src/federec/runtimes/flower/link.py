@@ -117,6 +117,16 @@ class Link(InMemoryLinkState):
 
     # What a gateway asks, for nodes that do not speak Flower
 
+    def heard(self, node: int, interval: float) -> None:
+        """A node has given a sign of life, as it does in every interval; while it works on an order it need not."""
+        with self.lock:
+            if not self.acknowledge_node_heartbeat(node, interval):
+                return
+            for ticket, message in self.outgoing.get(node, {}).items():
+                told = message.metadata
+                if told.delivered_at and self.awaits(node, ticket):
+                    self.nodes[node].online_until = max(self.nodes[node].online_until, told.created_at + told.ttl)
+
     def fetch(self, node: int) -> tuple[str, bytes] | None:
         """The next order for a node, with its ticket; None where there is none."""
         for message in self.get_message_ins(node, 1):
@@ -159,7 +169,9 @@ class Link(InMemoryLinkState):
         for ticket in tickets:
             with self.lock:
                 order = self.message_ins_store.get(ticket)
-                if order is None:
+                if order is None:  # Flower has dropped it, as its time was over
+                    for waiting in self.outgoing.values():
+                        waiting.pop(ticket, None)
                     yield Delivery(ticket, None, "its time is over")
                 elif (delivery := self._outcome(ticket, order)) is not None:
                     del self.outgoing[order.metadata.dst_node_id][ticket]

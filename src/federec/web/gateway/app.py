@@ -14,7 +14,7 @@ All other GET requests are for the page's own files. Answers carry no CORS heade
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
@@ -33,7 +33,7 @@ from federec.web.server import HEADERS, TYPES
 BASE = "gateway/"
 TICKET = "federec-ticket"
 _JSON = "application/json"
-_ALIVE = 30.0  # seconds between signs of life: a tab asks for orders at least that often
+_ALIVE = 30.0  # seconds between signs of life: a tab that learns nothing asks for orders at least that often
 _ADDRESSES = 4096  # that are told apart
 _MANY = 10  # times what one node may ask, for an address: it may be a proxy's
 _FRESH = {"Cache-Control": "no-store"}
@@ -50,6 +50,8 @@ class Gateway:
         self.tokens = Tokens()
         self.nodes: dict[int, Traffic] = {}
         self.addresses: OrderedDict[str, Traffic] = OrderedDict()
+        self.begun: Counter[int] = Counter()
+        """How often a node has joined or asked for orders."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -63,7 +65,7 @@ class Gateway:
         except Refused as refused:
             if refused.status == 401:
                 self.admission.refuse(refused.why, address)
-            await bounds.refuse(refused, scope, receive, send)
+            await bounds.refuse(refused, scope, receive, send, HEADERS | _FRESH)
             return
         try:
             response = await self._answer(scope, headers, receive, node)
@@ -73,7 +75,7 @@ class Gateway:
         except Refused as refused:
             if refused.status == 401:
                 self.admission.refuse(refused.why, address)
-            await bounds.refuse(refused, scope, receive, send)
+            await bounds.refuse(refused, scope, receive, send, HEADERS | _FRESH)
         finally:
             traffic.end()
 
@@ -104,9 +106,10 @@ class Gateway:
         return node
 
     def _stranger(self, address: str) -> Traffic:
-        """What an address asks. Those that were not heard of for longest are forgotten."""
-        traffic = self.addresses.setdefault(address, Traffic(_MANY))
-        self.addresses.move_to_end(address)
+        """What an address and its neighbours ask. Those that were not heard of for longest are forgotten."""
+        place = bounds.neighbourhood(address)
+        traffic = self.addresses.setdefault(place, Traffic(_MANY))
+        self.addresses.move_to_end(place)
         while len(self.addresses) > _ADDRESSES:
             self.addresses.popitem(last=False)
         return traffic
@@ -119,6 +122,10 @@ class Gateway:
         if not path.startswith(BASE):
             return self._file(path, scope["method"] == "GET")
         name = path.removeprefix(BASE)
+        ticket = headers.get(TICKET, "")
+        if name == "reply" and not (node is not None and self.link.awaits(node, ticket)):
+            await bounds.drained(receive)  # nothing of it is kept
+            raise Refused(403, "nobody waits for this message")
         body = await bounds.read_body(scope, receive, self.most if name == "reply" else bounds.SMALL)
         if name == "description":
             return Response(self.description, media_type=_JSON)
@@ -130,17 +137,21 @@ class Gateway:
         if name == "leave":
             self.link.deactivate_node(node)
             return Response(status_code=204)
-        self.link.acknowledge_node_heartbeat(node, _ALIVE)
+        self.link.heard(node, _ALIVE)
         if name == "reply":
-            if not self.link.take(node, headers.get(TICKET, ""), body):
+            if not self.link.take(node, ticket, body):
                 raise Refused(403, "nobody waits for this message")
             return Response(status_code=204)
+        self.begun[node] += 1
+        begun = self.begun[node]
         if await bounds.gone(self.link.order_for(node), receive):
-            self.link.deactivate_node(node)  # the tab was closed
+            if self.begun[node] == begun:  # the tab was closed, and has not come back since
+                self.link.deactivate_node(node)
             return None
         order = self.link.fetch(node)
         if order is None:
             return Response(status_code=204)
+        self.link.heard(node, _ALIVE)
         ticket, content = order
         return Response(content, headers={TICKET: ticket}, media_type="application/octet-stream")
 
@@ -160,6 +171,7 @@ class Gateway:
             raise Refused(401, "the signature does not fit")
         self.tokens.use(challenge)
         node = node_number(public)
+        self.begun[node] += 1
         self.link.activate_node(node, _ALIVE)
         return JSONResponse({"token": self.tokens.token(node)})
 
