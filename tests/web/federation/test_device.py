@@ -1,6 +1,7 @@
 """Federations in which tabs take the place of Python devices: the same numbers come of them."""
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -113,6 +114,35 @@ def test_a_tab_takes_in_new_items(played, random_split):
 
 
 # What a tab does not do
+
+
+class Flattered(TabNode):
+    """A tab whose gateway tells it where to start: from nothing, so that it would send nothing."""
+
+    more: ClassVar[dict[str, Any]] = {"start": [0.0] * (SMALL["dim"] + 1)}
+
+
+def test_a_gateway_cannot_choose_where_a_tab_starts(played, random_split):
+    """Else a sum in which all tabs but one start from zero would be that one's update."""
+    data = random_split(users=4, items=30).data
+    ours, _ = played("tabs", data, "pfedrec", tabs=(0, 2), rounds=1, kind=Flattered)
+    theirs, _ = played("python", data, "pfedrec", tabs=(), rounds=1)
+    assert_same(ours.run, theirs.run)
+
+
+def test_a_tab_keeps_its_parameters_only_under_the_settings_that_it_learned_with(alone, console):
+    """A server cannot have a tab rank or learn with parameters that are read as those of another method."""
+    items = alone.order.sizes[-1]
+    console(
+        """const state = await kept[name].store.get("device");
+        Object.assign(state, {run, weights: {1: new Float32Array(5)}});
+        await kept[name].store.put("device", state);""",
+        name=alone.name,
+        run=alone.order.run,
+    )
+    wider = alone.order.config | {"settings": alone.order.config["settings"] | {"dim": 8}}
+    shared = Payload(torch.arange(items), {"items": torch.zeros(items, 8)})
+    assert "have changed" in refusal(alone, asked(alone.order, kind="train", round=2, config=wider, shared=shared))
 
 
 def asked(order, **values):
