@@ -1,5 +1,6 @@
 """Federations in which tabs take the place of Python devices: the same numbers come of them."""
 
+import time
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -209,6 +210,26 @@ def test_a_tab_refuses_settings_out_of_bounds(alone):
         refusal(alone, asked(alone.order, config=config | {"settings": config["settings"] | change}))
 
 
+def test_a_round_that_would_freeze_the_page_is_refused(alone, console):
+    """Settings that are each within their bounds, but not together."""
+    console(
+        "kept[name].picks = labels.map((label) => ({label, time: null}));",
+        name=alone.name,
+        labels=[str(item) for item in range(20)],
+    )
+    config, items, dim = alone.order.config, alone.order.sizes[-1], SMALL["dim"]
+    shared = Payload(torch.arange(items), {"items": torch.zeros(items, dim)})
+    long = config | {"settings": config["settings"] | {"epochs": 64, "negatives": 1000}}
+    began = time.monotonic()
+    why = refusal(alone, asked(alone.order, kind="train", config=long, shared=shared))
+    assert time.monotonic() - began < 5
+    assert why == f"a round would go through {18 * 1001 * 64} samples of 4 numbers, too many for a page"
+    most = config | {"settings": config["settings"] | {"epochs": 1, "negatives": 1000}}
+    assert "no part in" in refusal(
+        alone, asked(alone.order, kind="train", config=most, shared=shared)
+    )  # learned; no sum
+
+
 def test_a_tab_takes_part_in_one_run_and_so_many_rounds(alone, console):
     assert "1000 rounds" in refusal(alone, asked(alone.order, round=1001))
     console(
@@ -258,6 +279,26 @@ def test_a_tab_answers_once(played, random_split, console):
 
     played("run", data, "pfedrec", tabs=(0,), rounds=2, kind=Asked)
     assert seen == [1, 2]
+
+
+def test_a_tab_that_is_erased_while_it_learns_keeps_and_sends_nothing(played, random_split, console):
+    seen = []
+
+    class Erased(TabNode):
+        def answer(self, content, crash=""):
+            if Order.parse(content).kind != "train":
+                return super().answer(content)
+            body = """const {device, store} = kept[name];
+            const picks = device.picks;
+            device.picks = async () => (await store.clear(), picks());
+            const reply = await device.answer(content);
+            return [reply, await store.get("device") ?? null];"""
+            reply, state = console(body, name=self.name, content=content)
+            seen.append((Reply.parse(reply).failed, Reply.parse(reply).sealed, state, self.told[-1]))
+            return reply
+
+    played("run", random_split(users=4, items=30).data, "pfedrec", tabs=(0,), rounds=1, kind=Erased)
+    assert seen == [("device", b"", None, "this page has left the federation meanwhile")]
 
 
 def test_what_a_tab_forgets_is_not_learned_from_again(played, random_split, console):

@@ -11,7 +11,7 @@ import { Refusal, hex } from "./bytes.js";
 import { Root } from "./certificates.js";
 import { answered, emptyLedger, kept } from "./ledger.js";
 import { OtherVersion, catalogueVersion, digest, packReply, parseOrder } from "./messages.js";
-import { POLICY, allow, planOf } from "./policy.js";
+import { POLICY, allow, allowWork, planOf } from "./policy.js";
 import { candidates, metrics, rankAmong, rankAmongAll } from "./ranking.js";
 import { Party } from "./secure_sum.js";
 import { holdOut } from "./split.js";
@@ -54,7 +54,7 @@ export function newState(identity, root, { labels, slot, cohort, ledger = emptyL
 /** A tab at a federation. It keeps a `State` in a store, see `store.js`. */
 export class Device {
   /**
-   * @param {{get(name: string): Promise<any>, put(name: string, value: any): Promise<void>}} store
+   * @param {{get(name: string): Promise<any>, replace(name: string, value: any): Promise<boolean>}} store
    * @param {() => Promise<{label: string, time: number | null}[]>} picks what the user did, in the order it was recorded
    * @param {(text: string) => void} tell what could not be done, in one line; the server only hears that it was not
    */
@@ -130,7 +130,7 @@ export class Device {
       state.run = order.run;
       state.learned = history.map(({ item }) => labels[item]);
     }
-    await this.store.put(STATE, state);
+    if (!(await this.store.replace(STATE, state))) throw new Refusal("this page has left the federation meanwhile");
     this.now = party;
     return content;
   }
@@ -183,6 +183,7 @@ class Round {
   learn(start) {
     const { train, valid, test } = this.split;
     const { plan, table } = this;
+    allowWork(plan, train.length);
     const closed = distinct(plan.closeHeldOut && valid !== null ? [...train, valid, test] : train);
     const key = streamKey(this.seed, this.order.round, this.slot);
     return linearRound(plan.learning, table, plan.dim, start, train, closed, key);
