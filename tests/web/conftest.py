@@ -63,6 +63,7 @@ MODULES = [
     "ranking",
     "secure_sum",
     "split",
+    "start",
     "store",
     "vector",
 ]

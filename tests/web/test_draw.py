@@ -43,3 +43,8 @@ def test_repeats_stay_positives():
     )
     assert got["items"][::2] == [4, 2, 4] and not {4, 2} & {*got["items"][1::2]}
     assert got["labels"] == [1, 0] * 3
+
+
+def test_more_samples_than_can_be_shuffled_are_refused():
+    body = "try { draw.order(1n, 0, 2 ** 22 + 1); } catch (error) { return error.message; }"
+    assert "more than can be shuffled" in node(["draw"], body)

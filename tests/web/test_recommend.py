@@ -72,3 +72,13 @@ def test_a_centralised_reference_scores_as_it_does_in_python(trained, tmp_path):
 def test_the_best_are_without_picks_and_in_a_fixed_order():
     body = "return recommend.best(Float32Array.of(1, 5, NaN, 5, 9, 2), [4], 4);"
     assert node(["recommend"], body) == [1, 3, 5, 0]
+
+
+@needs_node
+def test_an_item_without_a_title_is_called_by_its_label():
+    body = """const texts = {"page.json": "{}", "catalogue.json": JSON.stringify({items, titles: {a: "A title"}})};
+    const empty = Uint8Array.from([2, 0, 0, 0, 0, 0, 0, 0, 123, 125]);
+    const read = async (name) => (name in texts ? new TextEncoder().encode(texts[name]) : empty);
+    return (await model.readModel(read)).titles;"""
+    items = ["a", "b", "constructor", "__proto__", "toString"]  # the last three are properties of every object
+    assert node(["model"], body, items=items) == ["A title", *items[1:]]

@@ -3,32 +3,31 @@
 import json
 import math
 from contextlib import closing
+from typing import Any, ClassVar
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
 from federec.network.device_folder import DeviceFolder
 from federec.network.keys import Key
 from federec.web.gateway.server import described
+from federec.web.gateway.tokens import encoded
 
-BEGIN = """const curve = {name: "ECDSA", namedCurve: "P-256"};
-const key = await crypto.subtle.importKey("pkcs8", secret, curve, false, ["sign"]);
-const values = new store.MemoryStore();
+BEGIN = """const values = new store.MemoryStore();
 const own = {labels, slot: BigInt(slot), cohort};
-const begun = device.newState({key, certificate}, certificates.fromPem(root), Float32Array.from(begin), own);
-await values.put(device.STATE, begun);
+await values.put(device.STATE, await client.invited(code, description, own));
 const told = [];
 const tab = new device.Device(values, async () => kept[name].picks, (text) => told.push(text));
 kept[name] = {store: values, told, picks, device: tab};
 """
 
 
-def start_of(run):
-    """What every device's private parameters begin with in the run of a folder, as a gateway tells it."""
-    return json.loads(described(run, b""))["start"]
-
-
 class TabNode:
     """Takes the place of a device folder of one user, with its key, its number and its history."""
 
     users = 1
+    more: ClassVar[dict[str, Any]] = {}
+    """What the gateway says of the federation besides what it should."""
 
     def __init__(self, console, run, path, key, cohort=2):
         self.console, self.name = console, f"{run} {path.name}"
@@ -42,11 +41,9 @@ class TabNode:
             console(
                 BEGIN,
                 name=self.name,
-                secret=folder.identity.secret(),
-                certificate=folder.identity.certificate,
-                root=folder.root.decode(),
+                code=_invitation(folder),
+                description=json.loads(described(run, folder.root)) | self.more,
                 slot=str(folder.slots[0]),
-                begin=start_of(run),
                 labels=list(labels),
                 cohort=cohort,
                 picks=picks,
@@ -61,3 +58,10 @@ class TabNode:
 
     def close(self):
         pass
+
+
+def _invitation(folder):
+    """The one with which a tab has the identity of a device folder."""
+    root = x509.load_pem_x509_certificate(folder.root).fingerprint(hashes.SHA256())
+    secret = folder.identity.key.private_numbers().private_value.to_bytes(32)
+    return encoded(b"\1" + root + secret + folder.identity.certificate)

@@ -1,6 +1,8 @@
 """Federations in which tabs take the place of Python devices: the same numbers come of them."""
 
+import time
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -115,6 +117,35 @@ def test_a_tab_takes_in_new_items(played, random_split):
 # What a tab does not do
 
 
+class Flattered(TabNode):
+    """A tab whose gateway tells it where to start: from nothing, so that it would send nothing."""
+
+    more: ClassVar[dict[str, Any]] = {"start": [0.0] * (SMALL["dim"] + 1)}
+
+
+def test_a_gateway_cannot_choose_where_a_tab_starts(played, random_split):
+    """Else a sum in which all tabs but one start from zero would be that one's update."""
+    data = random_split(users=4, items=30).data
+    ours, _ = played("tabs", data, "pfedrec", tabs=(0, 2), rounds=1, kind=Flattered)
+    theirs, _ = played("python", data, "pfedrec", tabs=(), rounds=1)
+    assert_same(ours.run, theirs.run)
+
+
+def test_a_tab_keeps_its_parameters_only_under_the_settings_that_it_learned_with(alone, console):
+    """A server cannot have a tab rank or learn with parameters that are read as those of another method."""
+    items = alone.order.sizes[-1]
+    console(
+        """const state = await kept[name].store.get("device");
+        Object.assign(state, {run, weights: {1: new Float32Array(5)}});
+        await kept[name].store.put("device", state);""",
+        name=alone.name,
+        run=alone.order.run,
+    )
+    wider = alone.order.config | {"settings": alone.order.config["settings"] | {"dim": 8}}
+    shared = Payload(torch.arange(items), {"items": torch.zeros(items, 8)})
+    assert "have changed" in refusal(alone, asked(alone.order, kind="train", round=2, config=wider, shared=shared))
+
+
 def asked(order, **values):
     """The order, with other values."""
     return replace(order, **values).pack()
@@ -179,6 +210,26 @@ def test_a_tab_refuses_settings_out_of_bounds(alone):
         refusal(alone, asked(alone.order, config=config | {"settings": config["settings"] | change}))
 
 
+def test_a_round_that_would_freeze_the_page_is_refused(alone, console):
+    """Settings that are each within their bounds, but not together."""
+    console(
+        "kept[name].picks = labels.map((label) => ({label, time: null}));",
+        name=alone.name,
+        labels=[str(item) for item in range(20)],
+    )
+    config, items, dim = alone.order.config, alone.order.sizes[-1], SMALL["dim"]
+    shared = Payload(torch.arange(items), {"items": torch.zeros(items, dim)})
+    long = config | {"settings": config["settings"] | {"epochs": 64, "negatives": 1000}}
+    began = time.monotonic()
+    why = refusal(alone, asked(alone.order, kind="train", config=long, shared=shared))
+    assert time.monotonic() - began < 5
+    assert why == f"a round would go through {18 * 1001 * 64} samples of 4 numbers, too many for a page"
+    most = config | {"settings": config["settings"] | {"epochs": 1, "negatives": 1000}}
+    assert "no part in" in refusal(
+        alone, asked(alone.order, kind="train", config=most, shared=shared)
+    )  # learned; no sum
+
+
 def test_a_tab_takes_part_in_one_run_and_so_many_rounds(alone, console):
     assert "1000 rounds" in refusal(alone, asked(alone.order, round=1001))
     console(
@@ -228,6 +279,26 @@ def test_a_tab_answers_once(played, random_split, console):
 
     played("run", data, "pfedrec", tabs=(0,), rounds=2, kind=Asked)
     assert seen == [1, 2]
+
+
+def test_a_tab_that_is_erased_while_it_learns_keeps_and_sends_nothing(played, random_split, console):
+    seen = []
+
+    class Erased(TabNode):
+        def answer(self, content, crash=""):
+            if Order.parse(content).kind != "train":
+                return super().answer(content)
+            body = """const {device, store} = kept[name];
+            const picks = device.picks;
+            device.picks = async () => (await store.clear(), picks());
+            const reply = await device.answer(content);
+            return [reply, await store.get("device") ?? null];"""
+            reply, state = console(body, name=self.name, content=content)
+            seen.append((Reply.parse(reply).failed, Reply.parse(reply).sealed, state, self.told[-1]))
+            return reply
+
+    played("run", random_split(users=4, items=30).data, "pfedrec", tabs=(0,), rounds=1, kind=Erased)
+    assert seen == [("device", b"", None, "this page has left the federation meanwhile")]
 
 
 def test_what_a_tab_forgets_is_not_learned_from_again(played, random_split, console):

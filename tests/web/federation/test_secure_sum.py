@@ -272,6 +272,48 @@ def test_in_a_large_federation_a_tab_hides_among_its_neighbours_and_unmasks_what
     assert total.tolist() == values[sorted(nodes)].sum(0).tolist()
 
 
+def _agreed(tab, authority, adverts, identities):
+    """Show a tab that all of these have signed a set; it looks at every one of them, since they are few."""
+    from federec.network.secure_sum import _hash, _Tree
+
+    view, members = bytes(32), bytes([0xFF << 8 - len(adverts) & 0xFF])
+    agreed = _hash("agree", view, members)
+    signatures = [identity.sign(agreed) for identity in identities]
+    pairs = zip(adverts, signatures, strict=True)
+    shown = b"".join(len(a).to_bytes(2) + a + bytes([len(s)]) + s for a, s in pairs)
+    tab.console(
+        """const root = await certificates.Root.of(certificates.fromPem(pem));
+        Object.assign(kept[name], {root, nodes, view, agreed, tree, session: view});
+        await kept[name].checkAgreed(Array(nodes).fill(true), new bytes.Reader(shown));""",
+        name=tab.name,
+        pem=authority.pem.decode(),
+        nodes=len(adverts),
+        view=view,
+        agreed=agreed,
+        tree=_Tree(adverts).root,
+        shown=members + _Tree(signatures).root + shown,
+    )
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("point", [0, 1])  # two points of low order: every secret gives 0 with them
+def test_keys_with_which_everybody_gets_0_are_refused(console, authority, admit, point, place):
+    """Also of nodes that are no neighbours, and are only seen in the sample of those who have agreed."""
+    from federec.network.secure_sum import _hash
+
+    tab = Tab(console, admit(0), "victim")
+    identities = sorted((admit(node) for node in range(1, 4)), key=lambda each: each.public)
+    adverts = [Party.begin(identity, RUN).advert for identity in identities]
+    _agreed(tab, authority, adverts, identities)  # as it should be
+    last, keys = identities[-1], [bytes([9 + at, *bytes(31)]) for at in range(2)]
+    keys[place] = bytes([point, *bytes(31)])
+    signature = last.sign(_hash("advert", RUN.encode(), *keys))
+    certificate = len(last.certificate).to_bytes(2) + last.certificate
+    adverts[-1] = b"\1" + certificate + b"".join(keys) + bytes([len(signature)]) + signature
+    with pytest.raises(Refused, match="no X25519 keys"):
+        _agreed(tab, authority, adverts, identities)
+
+
 def test_a_sum_that_is_too_large_for_a_page_is_refused_in_plain_words(console, authority, admit):
     tab, collector, _ = rosters(console, authority, admit)
     roster = collector.rosters()[0]

@@ -327,6 +327,62 @@ def test_a_person_joins_leaves_comes_back_and_erases(tabs, alone, tmp_path):
     assert not here.link.get_nodes(here.link.run)
 
 
+LEDGER = """async (rounds) => {
+  const name = (await indexedDB.databases()).map(({name}) => name).find((name) => name.endsWith("federation"));
+  if (!name) return null;
+  const outcome = (asked) => new Promise((done) => (asked.onsuccess = () => done(asked.result)));
+  const opened = await outcome(indexedDB.open(name));
+  const values = opened.transaction("values", "readwrite").objectStore("values");
+  const state = await outcome(values.get("device"));
+  if (rounds) {
+    state.ledger.spent.rounds = rounds;
+    await outcome(values.put(state, "device"));
+  }
+  opened.close();
+  return state.ledger.spent.rounds;
+}"""
+
+
+def test_joining_in_a_second_tab_does_not_forget_what_the_first_has_answered(tabs, alone, tmp_path):
+    here = alone()
+    first, second = invited(tmp_path / "run", 2)
+    tab = tabs(here.address + first)
+    other = tab.context.new_page()
+    other.goto(here.address + second)
+    other.wait_for_selector("#join:visible")  # both forms are open
+    tab.join()
+    assert tab.page.evaluate(LEDGER, 3) == 3
+    other.click("#join")
+    other.wait_for_function("() => document.querySelector('#federation-status').textContent.includes('Another tab')")
+    assert not other.is_visible("#join")
+    assert other.evaluate(LEDGER, 0) == 3
+    tab.page.close()  # and when nobody has the lock, the other tab goes on with what there is
+    other.goto(here.address + second)
+    other.wait_for_selector("#leave:visible")
+    assert "#" not in other.url  # although the invitation is not needed
+    assert other.evaluate(LEDGER, 0) == 3
+
+
+def test_erasing_in_one_tab_ends_what_another_does(tabs, alone, data, tmp_path):
+    here = alone()
+    (link,) = invited(tmp_path / "run", 1)
+    tab = tabs(here.address + link)
+    tab.give(picks_of(data, 2))
+    tab.join()
+    tab.page.wait_for_function("() => document.querySelector('#federation-status').textContent.startsWith('Connected')")
+    other = tab.context.new_page()
+    other.goto(here.address)
+    other.wait_for_selector(READY)
+    other.wait_for_selector("#part:visible")
+    other.click("#erase")
+    other.click("#yes")
+    other.wait_for_function("() => document.querySelector('#data-status').textContent.startsWith('Erased:')")
+    tab.page.wait_for_function("() => document.querySelector('#data-status').textContent.includes('in another tab')")
+    assert tab.page.locator("#picks li").count() == 0
+    assert not here.link.get_nodes(here.link.run)  # the first tab has left
+    assert other.evaluate("async () => (await indexedDB.databases()).length") == 0
+
+
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everybody_can_read_and_use_the_section(browser, alone, tmp_path, viewport, scheme):

@@ -9,7 +9,7 @@ from federec.web.gateway.invitations import invitation, link
 from federec.web.gateway.tokens import decoded, encoded
 
 JOIN = """const own = {labels: ["a"], slot: 5n, cohort: 10};
-const state = await client.invited(code, {root, start: [1]}, own);
+const state = await client.invited(code, {root}, own);
 const signature = await certificates.sign(state.identity.key, Uint8Array.of(1, 2));
 return {public: state.identity.public, signature, extractable: state.identity.key.extractable, policy: state.policy};"""
 

@@ -10,7 +10,6 @@ pytest.importorskip("flwr", reason="pip install federec[flower]")
 from tests.network.federated import federated
 
 from federec.errors import UserError
-from federec.federation.state import State
 from federec.network.certificates import Authority
 from federec.network.events import Events
 from federec.runtimes.flower.admission import Admission
@@ -76,13 +75,10 @@ def test_a_federation_in_which_no_tab_would_take_part_is_refused(random_split, t
         check_tabs(made(tmp_path, random_split(users=6).data, **how).config)
 
 
-def test_the_description_has_where_devices_start_and_nothing_secret(random_split, tmp_path):
+def test_the_description_has_nothing_secret_and_nothing_that_tabs_compute(random_split, tmp_path):
     run = made(tmp_path, random_split(users=6).data)
     told = json.loads(described(run.run, b"root"))
-    assert set(told) == {"run", "config", "root", "start"}
-    state = State.start(run.config.build(), run.data.n_items, 1, run.config.seed)
-    weight, bias = state.private["score.0.weight"][0].flatten(), state.private["score.0.bias"][0]
-    assert told["start"] == [*weight.tolist(), *bias.tolist()]
+    assert set(told) == {"run", "config", "root"}
     assert told["config"]["channel"] == [{"stage": "secure-sum", "most": 2048.0}]
 
 

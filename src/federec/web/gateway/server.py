@@ -7,16 +7,14 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 import uvicorn
 
 from federec.errors import UserError
-from federec.federation.state import State
 from federec.files import read_bytes
 from federec.methods.base import DeviceMethod
 from federec.network.catalogue import Catalogue
 from federec.network.certificates import SERVER, SERVER_KEY
-from federec.network.settings import CATALOGUE, FederationSettings, check_method
+from federec.network.settings import CATALOGUE, FederationSettings
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower.admission import Admission
@@ -65,13 +63,10 @@ class Address:
 def described(run: Path, root: bytes) -> bytes:
     """What a gateway says of the federation in a folder to everybody, as JSON. Nothing in it is secret."""
     config, settings = RunFolder(run).config(), FederationSettings.read(run)
-    method, _ = check_method(config, settings)
-    private = State.start(method, settings.sizes[0], 1, config.seed).private  # which does not grow with the items
     told = {
         "run": settings.run,
         "config": config.model_dump(mode="json", exclude={"epsilon", "delta", "max_epsilon"}),
         "root": root.decode(),
-        "start": torch.cat([value[0].flatten() for value in private.values()]).tolist(),
     }
     return json.dumps(told).encode()
 

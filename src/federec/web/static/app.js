@@ -27,6 +27,8 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
+const ERASE = "erase";
+const tabs = new BroadcastChannel(`federec ${new URL("./", import.meta.url).pathname}`); // the same page in other tabs
 const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
 const [page, catalogue, found] = await Promise.all([
   fetchFile("page.json").then(parsed),
@@ -36,7 +38,7 @@ const [page, catalogue, found] = await Promise.all([
 const device = found ?? newDevice();
 /** @type {string[]} */
 const labels = catalogue.items;
-const titles = labels.map((label) => catalogue.titles[label] ?? label);
+const titles = labels.map((label) => (Object.hasOwn(catalogue.titles, label) ? catalogue.titles[label] : label));
 const codes = new Map(labels.map((label, code) => [label, code]));
 const search = searcher(titles);
 const number = new Intl.NumberFormat("en");
@@ -260,7 +262,7 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
-/** @type {{ forget: () => Promise<void> } | null} What the page is to a federation, if it has a gateway. */
+/** @type {{ stop: () => Promise<void>, forget: () => Promise<void> } | null} What the page is to a federation, if it has a gateway. */
 let federation = null;
 
 $("query").addEventListener("input", showResults);
@@ -297,13 +299,25 @@ $("file").addEventListener("change", async () => {
 });
 $("erase").addEventListener("click", () => $("sure").showModal());
 $("no").addEventListener("click", () => $("sure").close());
-$("yes").addEventListener("click", async () => {
-  $("sure").close();
+/** What this tab has in memory; another tab would write it again after everything was erased. */
+function forgetPicks() {
   Object.assign(device, newDevice());
   $("query").value = "";
   showPicks();
   showResults();
   ask();
+}
+
+tabs.addEventListener("message", async ({ data }) => {
+  if (data !== ERASE) return;
+  forgetPicks();
+  await federation?.stop();
+  $("data-status").textContent = "Erased in another tab of this browser.";
+});
+$("yes").addEventListener("click", async () => {
+  $("sure").close();
+  tabs.postMessage(ERASE);
+  forgetPicks();
   await federation?.forget();
   await erase();
   $("data-status").textContent = "Erased: your picks, what was learned from them, and the copy of this page for offline use.";

@@ -2,6 +2,8 @@
 
 import { NEGATIVES, SHUFFLE, below, bits } from "./streams.js";
 
+const MOST = 2 ** 22; // samples
+
 /**
  * @typedef {object} Samples
  * @property {Int32Array} items Each positive followed by its negatives.
@@ -64,13 +66,14 @@ export function draw(positives, closed, items, key, negatives) {
  * Positions 0..count-1 in the order of an epoch: by random key, ties by position.
  * @param {bigint} key
  * @param {number} epoch
- * @param {number} count At most 2^22.
+ * @param {number} count At most `MOST`.
  */
 export function order(key, epoch, count) {
+  if (count > MOST) throw new RangeError(`${count} samples are more than can be shuffled`);
   const base = SHUFFLE + (BigInt(epoch) << 32n);
   // A key of 31 bits above a position of 22 bits: a double holds both, and sorting doubles needs no callback.
   const keys = new Float64Array(count);
-  for (let at = 0; at < count; at++) keys[at] = Number(bits(key, base + BigInt(at)) >> 33n) * 2 ** 22 + at;
+  for (let at = 0; at < count; at++) keys[at] = Number(bits(key, base + BigInt(at)) >> 33n) * MOST + at;
   keys.sort();
-  return Int32Array.from(keys, (value) => value % 2 ** 22);
+  return Int32Array.from(keys, (value) => value % MOST);
 }

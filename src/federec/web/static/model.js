@@ -26,7 +26,7 @@ export async function readModel(read) {
   return {
     page: text(page),
     labels,
-    titles: labels.map((/** @type {string} */ label) => titles[label] ?? label),
+    titles: labels.map((/** @type {string} */ label) => (Object.hasOwn(titles, label) ? titles[label] : label)),
     bytes: catalogue.length + tensors.length,
     tables: tablesOf(found),
     start: /** @type {Float32Array} */ (found.get("start")?.values),

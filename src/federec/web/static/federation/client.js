@@ -9,7 +9,7 @@ const LATER = 15000; // and after many
 const HEAD = 1 + 32 + 32; // of an invitation: version, digest of the root's certificate, private key
 
 /**
- * @typedef {{run: string, config: object, root: string, start: number[]}} Description  what a gateway says of its federation
+ * @typedef {{run: string, config: object, root: string}} Description  what a gateway says of its federation
  *   to everybody: nothing in it is secret
  */
 
@@ -54,7 +54,7 @@ export function unfit(description) {
  * What a tab keeps after it was invited. A Refusal where the invitation is not one of this federation.
  * @param {string} code the invitation, as the person got it; the gateway never sees it
  * @param {Description} description
- * @param {Parameters<typeof newState>[3]} own the page's catalogue, the device's number in the random streams, the fewest
+ * @param {Parameters<typeof newState>[2]} own the page's catalogue, the device's number in the random streams, the fewest
  *   nodes to hide among, and what the tab has answered before, if anything
  */
 export async function invited(code, description, own) {
@@ -85,7 +85,7 @@ export async function invited(code, description, own) {
     throw new Refusal("this invitation is damaged; ask for a new one");
   }
   const identity = { key, certificate, public: member.public };
-  return newState(identity, rootDer, Float32Array.from(description.start), own);
+  return newState(identity, rootDer, own);
 }
 
 /** The gateway refuses: its status, and why. */

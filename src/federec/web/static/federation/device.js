@@ -11,10 +11,11 @@ import { Refusal, hex } from "./bytes.js";
 import { Root } from "./certificates.js";
 import { answered, emptyLedger, kept } from "./ledger.js";
 import { OtherVersion, catalogueVersion, digest, packReply, parseOrder } from "./messages.js";
-import { POLICY, allow, planOf } from "./policy.js";
+import { POLICY, allow, allowWork, planOf } from "./policy.js";
 import { candidates, metrics, rankAmong, rankAmongAll } from "./ranking.js";
 import { Party } from "./secure_sum.js";
 import { holdOut } from "./split.js";
+import { startOf } from "./start.js";
 import { flat } from "./vector.js";
 
 const LEGS = ["share", "agree", "unmask"]; // of a sum, besides the order that it is about
@@ -32,7 +33,6 @@ export const STATE = "device";
  * @property {Identity} identity
  * @property {Uint8Array} root The federation's root certificate, DER.
  * @property {bigint} slot The device's number in the random streams; nobody else knows it.
- * @property {Float32Array} start What every device's private parameters begin with in this run.
  * @property {string[]} labels The catalogue: an item's code is its place.
  * @property {import("./policy.js").Policy} policy
  * @property {import("./ledger.js").Ledger} ledger
@@ -46,15 +46,15 @@ export const STATE = "device";
  *   a tab that was there before: what it has answered, it does not answer again. It may take part in one more run.
  * @returns {State} of a tab that was invited and has learned nothing yet
  */
-export function newState(identity, root, start, { labels, slot, cohort, ledger = emptyLedger() }) {
+export function newState(identity, root, { labels, slot, cohort, ledger = emptyLedger() }) {
   const policy = { ...POLICY, cohort, runs: ledger.spent.runs.length + 1 };
-  return { identity, root, start, labels, slot, policy, ledger, run: "", weights: {}, learned: [] };
+  return { identity, root, labels, slot, policy, ledger, run: "", weights: {}, learned: [] };
 }
 
 /** A tab at a federation. It keeps a `State` in a store, see `store.js`. */
 export class Device {
   /**
-   * @param {{get(name: string): Promise<any>, put(name: string, value: any): Promise<void>}} store
+   * @param {{get(name: string): Promise<any>, replace(name: string, value: any): Promise<boolean>}} store
    * @param {() => Promise<{label: string, time: number | null}[]>} picks what the user did, in the order it was recorded
    * @param {(text: string) => void} tell what could not be done, in one line; the server only hears that it was not
    */
@@ -116,8 +116,9 @@ export class Device {
     if (kind === "query") return packReply({ ...reply, advert: await this.advert(order) });
     if (!history.length) throw new Refusal("there is nothing to learn from yet; pick something first");
     const run = new Round(order, plan, table, labels.length, history, this.state.slot);
-    const learned = kind === "train" ? run.train(this.weight(order, order.round - 1, labels, history)) : null;
-    const told = learned ?? run.evaluate(this.weight(order, order.keep, labels, history));
+    const held = this.state.run === order.run ? this.held(labels, history) : {};
+    const learned = kind === "train" ? run.train(run.weight(held, order.round - 1)) : null;
+    const told = learned ?? run.evaluate(run.weight(held, order.keep));
     const party = copied(this.now);
     const values = flat(told.sums, told.tables, labels.length, plan.most);
     const masked = await party.mask(values, order.sealed, asked);
@@ -125,11 +126,11 @@ export class Device {
     const answer = { run: order.run, round: order.round, digest: named, content };
     const state = { ...this.state, labels, ledger: kept(ledger, kind, answer) };
     if (learned !== null) {
-      state.weights = { ...(state.run === order.run ? this.held(labels, history) : {}), [order.round]: learned.weight };
+      state.weights = { ...held, [order.round]: learned.weight };
       state.run = order.run;
       state.learned = history.map(({ item }) => labels[item]);
     }
-    await this.store.put(STATE, state);
+    if (!(await this.store.replace(STATE, state))) throw new Refusal("this page has left the federation meanwhile");
     this.now = party;
     return content;
   }
@@ -154,13 +155,6 @@ export class Device {
     const now = new Set(history.map(({ item }) => labels[item]));
     return this.state.learned.every((label) => now.has(label)) ? this.state.weights : {};
   }
-
-  /** Private parameters after a round, or after the last one before it in which the tab took part. */
-  weight(order, round, labels, history) {
-    const weights = this.state.run === order.run ? this.held(labels, history) : {};
-    const newest = Math.max(...Object.keys(weights).map(Number).filter((each) => each <= round), 0);
-    return newest ? weights[newest] : this.state.start;
-  }
 }
 
 /** A round, or its evaluation, on one user's history. */
@@ -171,12 +165,25 @@ class Round {
     this.split = holdOut(history, seed, slot, plan.ties);
   }
 
+  /**
+   * Private parameters after a round, or after the last one before it in which the tab took part; before the first one,
+   * those with which all devices begin.
+   * @param {Object<number, Float32Array>} held after each round
+   * @param {number} round
+   */
+  weight(held, round) {
+    const { order, plan, seed } = this;
+    const { bias } = plan.learning;
+    const newest = Math.max(...Object.keys(held).map(Number).filter((each) => each <= round), 0);
+    if (!newest) return startOf(seed, order.sizes[0], plan.dim, bias);
+    if (held[newest].length === plan.dim + (bias ? 1 : 0)) return held[newest];
+    throw new Refusal("the run's method or its settings have changed under the same name; leave and join anew");
+  }
+
   learn(start) {
     const { train, valid, test } = this.split;
     const { plan, table } = this;
-    if (start.length !== plan.dim + (plan.learning.bias ? 1 : 0)) {
-      throw new Refusal("the start that the gateway has told does not fit the method; join anew");
-    }
+    allowWork(plan, train.length);
     const closed = distinct(plan.closeHeldOut && valid !== null ? [...train, valid, test] : train);
     const key = streamKey(this.seed, this.order.round, this.slot);
     return linearRound(plan.learning, table, plan.dim, start, train, closed, key);

@@ -8,6 +8,8 @@ import { Refusal } from "./bytes.js";
 export const COHORT = 10;
 const MOST_DIM = 1024;
 const MOST_STEPS = 64; // passes over the samples of a round
+const MOST_WORK = 2 ** 26; // numbers that a round goes through: about three seconds, in which the page stands still
+const LEAST_DIM = 64; // to draw a sample takes as long as to go through a row of so many numbers
 const COMMON = ["batch", "negatives", "epochs", "dim", "lr", "item_lr_factor"];
 const METHODS = {
   pfedrec: { bias: true, alternate: true, own: true, settings: [...COMMON, "hidden"] },
@@ -77,6 +79,18 @@ export function planOf(config, items) {
     ties: config.ties ?? (config.protocol === "paper" ? "file" : "random"),
     learning: { ...learning, bias: known.bias, alternate: known.alternate },
   };
+}
+
+/**
+ * A Refusal where a round would take so long that the page stands still, or has more samples than `order` can shuffle.
+ * @param {ReturnType<typeof planOf>} plan
+ * @param {number} picks that the round learns from
+ */
+export function allowWork({ dim, learning }, picks) {
+  const visits = picks * (1 + learning.negatives) * learning.epochs; // so at most 2^20 samples
+  if (visits * Math.max(dim, LEAST_DIM) > MOST_WORK) {
+    throw new Refusal(`a round would go through ${visits} samples of ${dim} numbers, too many for a page`);
+  }
 }
 
 /**

@@ -8,6 +8,7 @@ import { BrowserStore } from "./store.js";
 const NAME = `federec ${new URL("../", import.meta.url).pathname} federation`; // one host may have several pages
 const SENT = "sent";
 const LEFT = "left"; // what a tab that has left remembers: what it has answered
+const PATIENCE = 5000; // milliseconds that erasing waits for another tab; one that sleeps finds nothing when it wakes
 
 /** @type {(id: string) => any} */
 const $ = (id) => document.getElementById(id);
@@ -18,18 +19,21 @@ const number = new Intl.NumberFormat("en");
  * @param {string} base where the gateway is
  * @param {string[]} labels the page's catalogue
  * @param {import("../store.js").Kept} kept the picks and the number of the device
- * @returns {{forget: () => Promise<void>}} to erase everything that is kept for the federation
+ * @returns {{stop: () => Promise<void>, forget: () => Promise<void>}} to take no part in this tab any more; to erase
+ *   everything that is kept for the federation
  */
 export function section(base, labels, kept) {
   const store = new BrowserStore(NAME);
   /** @type {Client | null} */
   let client = null;
-  /** @type {() => void} */
-  let release = () => {};
+  /** @type {(() => void) | null} Gives back the lock, where this tab has it. */
+  let release = null;
 
   const say = (text) => ($("federation-status").textContent = text);
 
   async function begin() {
+    const linked = /^#join=([\w-]+)$/.exec(location.hash);
+    if (linked) history.replaceState(null, "", location.pathname + location.search); // it is secret: never left there
     $("federation").hidden = false;
     $("sends").textContent =
       "Until you join the federation, this page sends nothing. A device that takes part sends the message below, once a " +
@@ -47,10 +51,8 @@ export function section(base, labels, kept) {
     );
     $("cohort").value = String(COHORT);
     $("joining").hidden = false;
-    const linked = /^#join=([\w-]+)$/.exec(location.hash);
     if (linked) {
       $("invitation").value = linked[1];
-      history.replaceState(null, "", location.pathname + location.search); // it is secret: not in the history of the browser
       $("federation-title").focus();
     }
   }
@@ -66,16 +68,14 @@ export function section(base, labels, kept) {
       if (!Number.isInteger(cohort) || cohort < 2 || cohort > LARGEST) {
         throw new Refusal(`hide among 2 to ${LARGEST} devices`);
       }
-      const federation = await described(base);
-      if (federation === null) throw new Refusal("the federation does not answer now");
-      const code = $("invitation").value.replace(/^.*#join=/, "");
-      const own = { labels, slot: BigInt(kept.number), cohort, ledger: await store.get(LEFT) };
-      await store.put(STATE, await invited(code, federation, own));
+      // With the lock nobody else joins, and what another tab has joined and answered is not overwritten.
+      if ((await locked()) && !(await store.get(STATE))) await store.put(STATE, await admitted(cohort));
       $("invitation").value = "";
       $("joining").hidden = true;
       await take();
       $("federation-title").focus();
     } catch (error) {
+      unlock();
       if (!(error instanceof Refusal)) throw error;
       say(`Not joined: ${error.message}.`);
     } finally {
@@ -83,14 +83,33 @@ export function section(base, labels, kept) {
     }
   }
 
-  /** Take part, in one tab of this browser at a time: two would take each other's orders. */
-  async function take() {
-    const free = await new Promise((resolve) => {
+  async function admitted(cohort) {
+    const federation = await described(base);
+    if (federation === null) throw new Refusal("the federation does not answer now");
+    const code = $("invitation").value.replace(/^.*#join=/, "");
+    return invited(code, federation, { labels, slot: BigInt(kept.number), cohort, ledger: await store.get(LEFT) });
+  }
+
+  /** @returns {Promise<boolean>} whether this tab has the lock, which one tab of this browser has at a time */
+  function locked() {
+    if (release) return Promise.resolve(true);
+    return new Promise((resolve) => {
       navigator.locks.request(NAME, { ifAvailable: true }, (lock) => {
+        const held = lock && new Promise((done) => (release = () => done(undefined)));
         resolve(lock !== null);
-        return lock && new Promise((done) => (release = done));
+        return held;
       });
     });
+  }
+
+  function unlock() {
+    release?.();
+    release = null;
+  }
+
+  /** Take part, in one tab of this browser at a time: two would take each other's orders. */
+  async function take() {
+    const free = await locked();
     $("leave").hidden = !free;
     $("part").hidden = false;
     await count();
@@ -124,15 +143,17 @@ export function section(base, labels, kept) {
   async function stop() {
     await client?.stop();
     client = null;
-    release();
+    unlock();
     for (const id of ["part", "leave", "joining"]) $(id).hidden = true;
   }
 
   async function leave() {
+    await client?.stop(); // what was being answered is in the ledger then
+    client = null;
     const state = await store.get(STATE);
-    await stop();
-    await store.put(LEFT, state.ledger);
+    if (state) await store.put(LEFT, state.ledger);
     await store.put(STATE, null);
+    await stop();
     about("This page has left the federation. The key of the invitation is erased; the link can be used again.");
     say("");
     $("joining").hidden = false;
@@ -143,8 +164,11 @@ export function section(base, labels, kept) {
   $("leave").addEventListener("click", leave);
   begin();
   return {
+    stop,
     async forget() {
       await stop();
+      const waiting = { signal: AbortSignal.timeout(PATIENCE) };
+      await navigator.locks.request(NAME, waiting, () => {}).catch(() => {}); // until another tab has stopped
       await store.clear();
       say("");
     },

@@ -18,6 +18,7 @@ const ZEROS = new Uint8Array(16);
 const NONCE = new Uint8Array(12); // a key is used for one message only
 const X25519_PRIVATE = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x6e, 4, 0x22, 4, 0x20]; // PKCS #8, before the key
 const BASE = Uint8Array.of(9, ...new Uint8Array(31));
+const ANY = new Uint8Array(32); // a private key, where it does not matter which
 const { subtle } = crypto;
 
 const random = (count) => crypto.getRandomValues(new Uint8Array(count));
@@ -167,6 +168,7 @@ async function readAdvert(content, run, root) {
   if (!(await member.verify(await hash("advert", utf8(run), share, mask), signature))) {
     throw new Refusal("the one-time keys are not signed by the node for this run");
   }
+  await Promise.all([share, mask].map((point) => exchange(ANY, point))); // refuses points of low order
   member.checkDate();
   return { member, share, mask };
 }

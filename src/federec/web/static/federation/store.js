@@ -14,6 +14,13 @@ export class MemoryStore {
     this.values.set(name, structuredClone(value));
   }
 
+  /** Put a value in the place of another; false, and nothing, where there is none. */
+  async replace(name, value) {
+    const there = this.values.get(name) != null;
+    if (there) await this.put(name, value);
+    return there;
+  }
+
   async clear() {
     this.values.clear();
   }
@@ -32,6 +39,20 @@ export class BrowserStore {
 
   async put(name, value) {
     await this.transact("readwrite", (values) => values.put(value, name));
+  }
+
+  /** Put a value in the place of another; false, and nothing, where there is none. No other tab comes in between. */
+  async replace(name, value) {
+    let there = false;
+    await this.transact("readwrite", (values) => {
+      const request = values.get(name);
+      request.onsuccess = () => {
+        there = request.result != null;
+        if (there) values.put(value, name);
+      };
+      return request;
+    });
+    return there;
   }
 
   /** Forget everything: the database itself goes. */
