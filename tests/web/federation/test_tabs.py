@@ -357,6 +357,9 @@ def test_joining_in_a_second_tab_does_not_forget_what_the_first_has_answered(tab
     assert not other.is_visible("#join")
     assert other.evaluate(LEDGER, 0) == 3
     tab.page.close()  # and when nobody has the lock, the other tab goes on with what there is
+    other.goto(here.address + second)  # the page stays as it is
+    other.wait_for_function("() => !location.hash")
+    other.goto("about:blank")
     other.goto(here.address + second)
     other.wait_for_selector("#leave:visible")
     assert "#" not in other.url  # although the invitation is not needed

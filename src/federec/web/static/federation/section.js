@@ -31,16 +31,27 @@ export function section(base, labels, kept) {
 
   const say = (text) => ($("federation-status").textContent = text);
 
+  /** @returns {boolean} whether the address had an invitation. It is secret: it is taken out of there into the form. */
+  function linked() {
+    const found = /^#join=([\w-]+)$/.exec(location.hash);
+    if (!found) return false;
+    history.replaceState(null, "", location.pathname + location.search);
+    $("invitation").value = found[1];
+    return true;
+  }
+
   async function begin() {
-    const linked = /^#join=([\w-]+)$/.exec(location.hash);
-    if (linked) history.replaceState(null, "", location.pathname + location.search); // it is secret: never left there
+    const invitation = linked();
     $("federation").hidden = false;
     $("sends").textContent =
       "Until you join the federation, this page sends nothing. A device that takes part sends the message below, once a " +
       "round, after all the stages that it names.";
     const why = await cannotJoin();
     if (why) return about(`This page cannot join its federation: ${why}.`);
-    if (await store.get(STATE)) return take();
+    if (await store.get(STATE)) {
+      $("invitation").value = "";
+      return take();
+    }
     const federation = await described(base);
     if (federation === null) return about("The federation does not answer now. Recommendations work without it.");
     const refusal = unfit(federation);
@@ -51,10 +62,7 @@ export function section(base, labels, kept) {
     );
     $("cohort").value = String(COHORT);
     $("joining").hidden = false;
-    if (linked) {
-      $("invitation").value = linked[1];
-      $("federation-title").focus();
-    }
+    if (invitation) $("federation-title").focus();
   }
 
   function about(text) {
@@ -162,6 +170,7 @@ export function section(base, labels, kept) {
 
   $("join").addEventListener("click", join);
   $("leave").addEventListener("click", leave);
+  addEventListener("hashchange", linked); // a link that is opened where the page is open already
   begin();
   return {
     stop,
