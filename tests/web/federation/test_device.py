@@ -288,11 +288,11 @@ def test_a_tab_that_is_erased_while_it_learns_keeps_and_sends_nothing(played, ra
         def answer(self, content, crash=""):
             if Order.parse(content).kind != "train":
                 return super().answer(content)
-            body = """const {device, store} = kept[name];
-            const picks = device.picks;
-            device.picks = async () => (await store.clear(), picks());
-            const reply = await device.answer(content);
-            return [reply, await store.get("device") ?? null];"""
+            body = """const tab = kept[name];
+            const {picks} = tab.device;
+            tab.device.picks = async () => (await tab.store.clear(), picks());
+            const reply = await tab.device.answer(content);
+            return [reply, (await tab.store.get("device")) ?? null];"""
             reply, state = console(body, name=self.name, content=content)
             seen.append((Reply.parse(reply).failed, Reply.parse(reply).sealed, state, self.told[-1]))
             return reply
