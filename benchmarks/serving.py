@@ -114,7 +114,7 @@ def main() -> None:
     print(f"\n{found}")
     if asked.page:
         cores, alone = os.cpu_count(), os.sched_getscheduler(0) != os.SCHED_OTHER
-        beside = "; both with real-time priority (`chrt -r 1`), so that what else ran there did not count" if alone else ""
+        beside = "; both with real-time priority (`chrt -r 1`), so that other work did not count" if alone else ""
         text = f"""{asked.workers} workers, {asked.connections} connections of wrk, on the same {cores} cores{beside}.
 The 99th percentile is that of {asked.seconds} s at about {asked.rate:,} requests a second.
 
