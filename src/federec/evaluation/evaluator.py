@@ -93,7 +93,7 @@ class Part:
         """Whether every evaluated user has one pair, as under leave-one-out."""
         return len(self.owner) == len(self.ptr) - 1 and not self.several
 
-    @property
+    @cached_property
     def rows(self) -> Tensor:
         """Rows of the users that have a pair."""
         rows: Tensor = self.owner.unique_consecutive()
@@ -129,6 +129,22 @@ class Evaluator:
         codes = candidates.users.numpy()
         self.parts = tuple(Part.of(part, split, codes, device) for part in (split.valid, split.test))
         """Validation and test."""
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every evaluated user has all candidates."""
+        return bool((self.both >= 0).all())
+
+    @cached_property
+    def _items(self) -> Tensor:
+        """[E, 2 * (1 + 99)] items that all evaluated users score, 0 for those that a user does not have."""
+        return self.both.flatten(1).long().clamp_(min=0)
+
+    def items(self, rows: Tensor) -> Tensor:
+        """[C, 2 * (1 + 99)] the same of the evaluated users in these rows."""
+        if rows.device.type == "cpu" and torch.equal(rows, torch.arange(len(self.users))):
+            return self._items
+        return self.both[rows].flatten(1).long().clamp_(min=0)
 
     def sampled(self) -> Sampled:
         """A new ranking against the 99 candidates."""
@@ -166,9 +182,10 @@ class Sampled:
         if not len(users):
             return
         rows = self.of.row[users]  # -1, the additional row, for users that are not evaluated
-        items = self.of.both[rows]
-        scores = score(items.flatten(1).long().clamp_(min=0))
-        self._ranks[rows] = sampled_ranks(scores.reshape(items.shape).flatten(0, 1), items.flatten(0, 1)).view(-1, 2)
+        shape = 2 * len(rows), self.of.both.shape[2]
+        scores = score(self.of.items(rows)).reshape(shape)
+        candidates = None if self.of.complete else self.of.both[rows].view(shape)
+        self._ranks[rows] = sampled_ranks(scores, candidates).view(-1, 2).to(self._ranks.dtype)
         self._seen.index_fill_(0, rows, True)
 
     def missing(self) -> Tensor:

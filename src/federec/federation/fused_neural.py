@@ -9,9 +9,10 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
-from federec.federation.fused_base import Emphasising, FusedRound, RoundInputs, histories, noise_of, on_threads
+from federec.federation.fused_base import Emphasising, FusedRound, Integers, RoundInputs, histories, noise_of
 from federec.federation.state import State
-from federec.kernels.cpu import Outcome, Players, Thread, floats
+from federec.federation.threads import borrowed, even_parts, on_threads
+from federec.kernels.cpu import Outcome, Parts, Players
 from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores
 from federec.kernels.neural import Own, Plan, Server, neural_round, neural_workspace
 from federec.methods.base import DeviceMethod
@@ -24,16 +25,14 @@ class NeuralRound(FusedRound):
     """A round of a method whose score is a network. Devices rank when it is over: `play` scores nothing."""
 
     def __init__(self, form: NeuralScore, inputs: RoundInputs) -> None:
-        super().__init__(inputs)
         self.form, self.layers = form, form.layers
-        self.shape, self.net = network(self.state, form)
-        self.rows = torch.cat([self.state.shared[name] for name in form.tables], 1)
+        self.shape, self.net = network(inputs.state, form)
+        self.rows = torch.cat([inputs.state.shared[name] for name in form.tables], 1)
+        super().__init__(inputs, *self.rows.shape, values=len(self.net.flat))
         # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
         self.known = first_products(self.state.shared[form.tables[-1]][: len(self.rows) * form.gradients], self.net)
-        self.total = floats(self.threads, *self.rows.shape)
-        self.layer_total = floats(self.threads, len(self.net.flat))
 
-    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
+    def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
         form, method, users = self.form, self.method, torch.from_numpy(players.users)
         plan = Plan(
             negatives=method.negatives,
@@ -51,31 +50,31 @@ class NeuralRound(FusedRound):
         )
         # Rows of one step on all samples have patterns in common, those of a batch hardly any. Where there is but one
         # layer, all would have the same.
-        most, merge = self.most(players.users), form.gradients and len(self.shape.hidden) > 1
+        most, merge = self.most(), form.gradients and len(self.shape.hidden) > 1
         step = most if form.gradients else method.batch
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers])
         server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy())
         kept = [_taken(self.state.private, names, users) for names in _kept(form)]
         unused = [torch.zeros(len(users), 1)] * (len(Own._fields) - len(kept))
         own = Own(*(values.numpy() for values in (*kept, *unused)))
-        learned_from, emphasising = histories(self.devices), Emphasising(form.emphasis, self.devices)
+        devices, noise = self.devices, noise_of(form.laplace)
+        known, emphasising = histories(devices), Emphasising(form.emphasis, devices)
 
-        def play(thread: Thread) -> None:
-            workspace = neural_workspace(self.devices.n_items, most, step, self.shape, merge)
-            emphasis, outcome = emphasising.arrays(len(workspace.table)), outcomes[thread.first]
-            neural_round(
-                thread, plan, noise_of(form.laplace), workspace, emphasis, learned_from, server, players, own, outcome
-            )
+        def play(parts: Parts) -> None:
+            with borrowed(devices, neural_workspace, devices.n_items, most, step, self.shape, merge) as workspace:
+                emphasis = emphasising.arrays(len(workspace.table))
+                neural_round(parts, plan, noise, workspace, emphasis, known, server, players, own, outcome)
 
-        on_threads(self.threads, play)
+        on_threads(ptr, play)
         for names, value in zip(_kept(form), kept, strict=True):
             _put(self.state.private, names, users, value)
 
     def change(self) -> Params:
         tables = [self.state.shared[name] for name in self.form.tables]
         layers = [self.state.shared[name] for name in self.layers]
-        rows = torch.from_numpy(self.total.sum(0)).split([table.shape[1] for table in tables], 1)
-        parts = torch.from_numpy(self.layer_total.sum(0)).split([layer.numel() for layer in layers])
+        rows_sum, layers_sum = self.sums.close()
+        rows = rows_sum.split([table.shape[1] for table in tables], 1)
+        parts = layers_sum.split([layer.numel() for layer in layers])
         shaped = (part.view(layer.shape) for part, layer in zip(parts, layers, strict=True))
         return dict(zip((*self.form.tables, *self.layers), (*rows, *shaped), strict=True))
 
@@ -101,20 +100,25 @@ def neural_scores(
     """Scores [C, K] of items [C, K] with the server's rows."""
     shape, net = network(state, form)
     *product, rows = (state.shared[name] for name in form.tables)
-    asked = torch.zeros(len(rows), dtype=torch.bool)
-    asked[items] = True
-    place = asked.cumsum(0, dtype=torch.int32) - 1
-    v = product[0] if product else rows[:, :0]
-    products, values = first_products(rows[asked], net), _taken(state.private, form.users, users)
+    v, ask = product[0] if product else rows[:, :0], items.int()
+    if items.numel() < len(rows):  # else about all are asked for
+        asked, ask = items.unique(return_inverse=True)
+        rows, v, ask = rows[asked], v[asked], ask.int()
+    products, values = first_products(rows, net), _taken(state.private, form.users, users)
     offsets = values[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
     order, widths = _reach(products, offsets)
     above = net.weights[1] if len(net.weights) > 1 else net.top[shape.product : -1]
     above[:] = above[order.numpy()]
     products, offsets = products.index_select(1, order), offsets.index_select(1, order)
-    wanted = Items(products.numpy(), v[asked].numpy())
-    asking = Users(values.numpy(), offsets.numpy(), widths.numpy(), place[items].numpy())
-    out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
-    on_threads(threads, lambda thread: network_scores(thread, net, make_tile(shape, first=1), wanted, asking, out))
+    wanted = Items(products.numpy(), v.numpy())
+    asking = Users(values.numpy(), offsets.numpy(), widths.numpy(), ask.contiguous().numpy())
+    out = np.empty(items.shape, np.float32)
+
+    def score(parts: Parts) -> None:
+        with borrowed(devices, make_tile, shape, 1) as tile:
+            network_scores(parts, net, tile, wanted, asking, out)
+
+    on_threads(even_parts(len(users)), score)
     return torch.from_numpy(out)
 
 

@@ -22,6 +22,7 @@ from federec.kernels.cpu import (
     send,
     shuffled,
     sigmoid,
+    turns,
 )
 from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, end, redundancy, weigh
@@ -355,14 +356,14 @@ def _device(
 
 @kernel
 def additive_round(
-    thread: Any, steps: Any, noise: Any, workspace: Any, mix: Any, emphasis: Any, histories: Any, tables: Any,
+    parts: Any, steps: Any, noise: Any, workspace: Any, mix: Any, emphasis: Any, histories: Any, tables: Any,
     players: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users: their u, b and d step in place, the changes of c are added up. `mix`: see
     `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same. `noise`: None where
     there is none."""
     samples, positive, b = workspace.samples, workspace.positive, workspace.b
-    for index in range(thread.first, len(players.users), thread.every):
+    for part, index in turns(parts):
         user, key = players.users[index], players.keys[index]
         held, count, stride = draw_rows(samples, histories, user, key, steps.negatives)
         ids, c, d = samples.ids[:held], workspace.c[:held], workspace.d[:held]
@@ -376,12 +377,12 @@ def additive_round(
         b[0] = tables.biases[user]
         begin(mix, user, c)
         emphasise(emphasis, user, samples.slot_of, held)
-        _device(workspace, held, count, mix, emphasis, tables.weights[user], key, steps, out.loss)
+        _device(workspace, held, count, mix, emphasis, tables.weights[user], key, steps, out.loss[part])
         end(mix, user)
         tables.biases[user] = b[0]
         if noise is not None:
             laplace(c, ids, key, 0, noise)
-        send(ids, c, tables.common, out.total, out.sent[index])
+        send(ids, c, tables.common, out.total[part], out.sent[index])
         if tables.keeps:
             keep(tables.store, user, samples.slot_of, ids, d)
         else:
@@ -389,14 +390,14 @@ def additive_round(
 
 
 @kernel
-def additive_scores(thread: Any, tables: Any, request: Any) -> None:
+def additive_scores(parts: Any, tables: Any, request: Any) -> None:
     """Scores with the server's rows and each device's own, of one thread's users."""
     shared, start, keeps, users, scores = tables.common, tables.start, tables.keeps, request.users, request.scores
     held, pages, page_ids, page_rows = tables.store
     n_items, dim = start.shape
     page = page_ids.shape[1]
     number_of = np.full(n_items, -1, np.int32)  # an item's number among the rows that the device holds
-    for index in range(thread.first, len(users), thread.every):
+    for _, index in turns(parts):
         user = users[index]
         w, items = tables.weights[user], request.ask[index]
         if keeps:

@@ -9,6 +9,7 @@ import numpy as np
 
 from federec import streams
 from federec.kernels.compiling import jit
+from federec.kernels.machine import count_on, fetch
 
 _GOLDEN = np.uint64(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
 _FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
@@ -19,13 +20,17 @@ _LAPLACE = np.uint64(streams.LAPLACE)
 
 DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
+LINE = 16
+"""Numbers of 32 bits in a line of memory."""
+_AHEAD = 16  # rows that are on their way from memory while one is at work
 
 
 def floats(*sizes: int) -> Any:
-    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time."""
+    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time. Nothing else is
+    in their last line, which another thread might write."""
     size = math.prod(sizes)
-    values = np.zeros(size + 15, np.float32)
-    start = -(values.ctypes.data // 4) % 16
+    values = np.zeros(-(-size // LINE) * LINE + LINE - 1, np.float32)
+    start = -(values.ctypes.data // 4) % LINE
     return values[start : start + size].reshape(sizes)
 
 
@@ -34,11 +39,14 @@ def integers(*sizes: int) -> Any:
     return np.zeros(sizes, np.int32)
 
 
-class Thread(NamedTuple):
-    """Which of the users a thread plays: the `first` and from there `every` second, third, ... one."""
+class Parts(NamedTuple):
+    """The users who play, cut into parts. A thread that is done with a part takes the next one, so that all threads end
+    at about the same time, however fast each of them is."""
 
-    first: int
-    every: int
+    next: Any
+    """[1] the part to be taken next; all threads count on here."""
+    ptr: Any
+    """[parts + 1] where each part begins."""
 
 
 class Histories(NamedTuple):
@@ -56,6 +64,8 @@ class Players(NamedTuple):
     users: Any
     keys: Any
     """Of their random streams in the round."""
+    places: Any
+    """Where each user is in the arrays `ask`, `judges` and `Outcome.scores`."""
     ask: Any
     """[C, K] items to score with each user's own rows."""
     judges: Any
@@ -63,18 +73,19 @@ class Players(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Where one thread puts what comes of its users."""
+    """Where threads put what comes of the users. Sums are those of each part, so that they do not depend on which
+    thread took it."""
 
     scores: Any
     """[C, K] of the items that are asked for."""
     sent: Any
     """[C, 3 + layers] rows that each user held, rows and values it changed; then values it changed of each layer."""
     total: Any
-    """[M, dim] the sum of what users send of item rows."""
+    """[parts, M, dim] the sum of what users send of item rows."""
     layer_total: Any
-    """The same of layers; empty where none are sent."""
+    """[parts, values] the same of layers; no values where none are sent."""
     loss: Any
-    """[2] the sum of the losses, and their number."""
+    """[parts, 8] the sum of the losses, and their number; the rest fills a line of memory."""
 
 
 class Request(NamedTuple):
@@ -139,6 +150,23 @@ def make_samples(n_items: int, most: int) -> Samples:
 
 
 @jit
+def turns(parts: Any) -> Any:
+    """Part and place of the users whom a thread plays, one after the other."""
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            yield part, index
+        part = count_on(parts.next)
+
+
+@jit
+def fetch_row(table: Any, row: int) -> None:
+    """Begin to load a row of a table."""
+    for column in range(0, table.shape[1], LINE):
+        fetch(table, row, column)
+
+
+@jit
 def even(count: int, most: int) -> int:
     """The size of parts, about the same for all, of at most `most`."""
     parts = max(1, (count + most - 1) // most)
@@ -195,15 +223,15 @@ def list_open(gaps: Any, n_items: int, open_items: Any) -> None:
 
 
 @jit
-def open_item(gaps: Any, rank: int) -> int:
-    """The rank-th open item: rank + #{k : gaps[k] <= rank}, by bisection."""
-    low, high = 0, len(gaps)
-    while low < high:
-        middle = (low + high) >> 1
-        if gaps[middle] <= rank:
-            low = middle + 1
-        else:
-            high = middle
+def open_item(gaps: Any, rank: int) -> Any:
+    """The rank-th open item: rank + #{k : gaps[k] <= rank}, by bisection. The code does not branch on what it finds:
+    the processor would guess wrong half of the time."""
+    low: Any = 0
+    size = len(gaps)
+    while size > 0:
+        half = (size + 1) >> 1
+        low += half & -np.int64(gaps[low + half - 1] <= rank)
+        size -= half
     return rank + low
 
 
@@ -291,8 +319,10 @@ def copy(values: Any, out: Any) -> None:
 @jit
 def look_up(table: Any, rows: Any, out: Any) -> None:
     """Copy these rows of a table."""
+    last = len(rows) - 1
     for i in range(len(rows)):
         row = rows[i]
+        fetch_row(table, rows[min(i + _AHEAD, last)])
         for k in range(out.shape[1]):
             out[i, k] = table[row, k]
 
@@ -377,13 +407,19 @@ def laplace(values: Any, ids: Any, key: Any, place: int, noise: Any) -> None:
 
 @jit
 def send(ids: Any, table: Any, shared: Any, total: Any, sent: Any) -> None:
-    """Add the changes of a device's rows to the total. `sent`: rows held, rows changed, values changed."""
+    """Add the changes of a device's rows to the total. `sent`: rows held, rows changed, values changed. They are
+    written once: other threads write to the same line of memory."""
+    rows: Any = 0
+    values: Any = 0
+    last = len(table) - 1
     for row in range(len(table)):
-        item, changed = ids[row], 0
+        item, changed = ids[row], np.int32(0)
+        fetch_row(total, ids[min(row + _AHEAD, last)])
+        fetch_row(shared, ids[min(row + _AHEAD, last)])
         for k in range(table.shape[1]):
             change = table[row, k] - shared[item, k]
             total[item, k] += change
-            changed += change != 0
-        sent[1] += changed > 0
-        sent[2] += changed
-    sent[0] = len(table)
+            changed += np.int32(change != 0)
+        rows += changed > 0
+        values += changed
+    sent[0], sent[1], sent[2] = len(table), rows, values

@@ -25,6 +25,7 @@ from federec.kernels.cpu import (
     release,
     send,
     shuffled,
+    turns,
 )
 from federec.kernels.network import Batch, Net, Shape, Tile, gradient_of, make_net, make_tile, square, turn
 from federec.kernels.patterns import make_patterns
@@ -266,14 +267,16 @@ def _side(sides: Any, drawn: Any, stride: int) -> None:
 @jit
 def _send_gradients(ids: Any, table: Any, total: Any, sent: Any) -> None:
     """As `send`, of rows that are what is sent."""
+    rows: Any = 0
+    values: Any = 0
     for row in range(len(table)):
-        item, filled = ids[row], 0
+        item, filled = ids[row], np.int32(0)
         for k in range(table.shape[1]):
             total[item, k] += table[row, k]
-            filled += table[row, k] != 0
-        sent[1] += filled > 0
-        sent[2] += filled
-    sent[0] = len(table)
+            filled += np.int32(table[row, k] != 0)
+        rows += filled > 0
+        values += filled
+    sent[0], sent[1], sent[2] = len(table), rows, values
 
 
 @jit
@@ -305,13 +308,13 @@ def _add_noise(noise: Any, ids: Any, table: Any, product: int, outbox: Any, ends
 
 @kernel
 def neural_round(
-    thread: Any, plan: Any, noise: Any, workspace: Any, emphasis: Any, histories: Any, server: Any, players: Any,
+    parts: Any, plan: Any, noise: Any, workspace: Any, emphasis: Any, histories: Any, server: Any, players: Any,
     own: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users. What they keep steps in place, what they send of rows and layers is added up.
     `emphasis`: None where all samples weigh the same. `noise`: None where there is none."""
-    samples = workspace.samples
-    for index in range(thread.first, len(players.users), thread.every):
+    samples, first = workspace.samples, True
+    for part, index in turns(parts):
         key = players.keys[index]
         held, count, stride = draw_rows(samples, histories, players.users[index], key, plan.negatives)
         ids, table, drawn, slots = samples.ids[:held], workspace.table[:held], samples.drawn[:count], workspace.slots
@@ -322,9 +325,10 @@ def neural_round(
         else:
             table.fill(0)
         copy(own.values[index], workspace.user)
-        if plan.moves or index == thread.first:  # else they are as they were
+        if plan.moves or first:  # else they are as they were
             copy(server.layers, workspace.net.flat)
             turn(workspace.net)
+            first = False
         workspace.outbox.fill(0)
         span = plan.batch if plan.moves else count
         for epoch in range(plan.epochs):
@@ -334,15 +338,15 @@ def neural_round(
             for start in range(0, count, span):
                 stop = min(count, start + span)
                 m, v, t = own.m[index], own.v[index], own.t[index]
-                out.loss[0] += _learn(workspace, emphasis, start, stop, plan, server.rows, server.known, m, v, t)
-                out.loss[1] += 1
+                out.loss[part, 0] += _learn(workspace, emphasis, start, stop, plan, server.rows, server.known, m, v, t)
+                out.loss[part, 1] += 1
         copy(workspace.user, own.values[index])
         if plan.moves:
             _climb(workspace.net.flat, server.layers, np.float32(-1.0), workspace.outbox)
         _add_noise(noise, ids, table, workspace.batch.v.shape[1], workspace.outbox, server.ends, key)
         if plan.moves:
-            send(ids, table, server.rows, out.total, out.sent[index])
+            send(ids, table, server.rows, out.total[part], out.sent[index])
         else:
-            _send_gradients(ids, table, out.total, out.sent[index])
-        _send_layers(workspace.outbox, server.ends, out.layer_total, out.sent[index, 3:])
+            _send_gradients(ids, table, out.total[part], out.sent[index])
+        _send_layers(workspace.outbox, server.ends, out.layer_total[part], out.sent[index, 3:])
         release(samples, held)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -21,7 +21,9 @@ from federec.federation.round import play
 from federec.federation.scoring import Neighbour, Ranking, rank_own, score_global
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
+from federec.federation.threads import one_torch_thread
 from federec.methods.base import DeviceMethod
+from federec.methods.forms import DecayedPairs
 
 log = logging.getLogger("federec")
 
@@ -40,6 +42,9 @@ class Engine(Protocol):
     """Users to score at a time on a few items each."""
     full: int
     """Users to score at a time on all items."""
+
+    def torch_threads(self) -> AbstractContextManager[None]:
+        """Within it, rounds are played and evaluated."""
 
     def warm_up(self, state: State) -> float:
         """Get ready for the first round; the seconds that this took, 0 where nothing had to be done."""
@@ -66,6 +71,9 @@ class Stacked:
     def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link) -> None:
         self.method, self.devices, self.seed, self.link = method, devices, seed, link
         self.few, self.full = (256, 32) if _on_cpu(devices) else (1 << 12, 256)
+
+    def torch_threads(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def warm_up(self, state: State) -> float:
         return 0.0
@@ -104,12 +112,17 @@ class Fused:
         """`evaluated`: for each device, whether it is ranked."""
         self.method, self.devices, self.seed, self.link, self.evaluated = method, devices, seed, link, evaluated
         some = max(8, min(128, _SCORES // devices.n_items))
-        self.few, self.full = (1 << 11, some) if _on_cpu(devices) else (1 << 14, 256)
+        self.few, self.full = (1 << 13, some) if _on_cpu(devices) else (1 << 14, 256)
         self.warm = False
+
+    def torch_threads(self) -> AbstractContextManager[None]:
+        # The server of a form of pairs solves, which torch does in all threads.
+        solves = isinstance(self.method.fused_form(self.devices.n_items), DecayedPairs)
+        return one_torch_thread() if _on_cpu(self.devices) and not solves else nullcontext()
 
     def compiled(self, state: State) -> bool:
         """Whether the kernels have been compiled on this machine before."""
-        with _one_torch_thread():
+        with one_torch_thread():
             return compiled(self.method, state, self.devices, self.link)
 
     def warm_up(self, state: State) -> float:
@@ -140,15 +153,15 @@ class Fused:
         asked, others = users[ranked], users[~ranked]
         thorough = [ranks.whole for ranks in own if ranks.whole is not None]
         whole = torch.stack(thorough).any(0)[asked] if thorough else torch.zeros_like(asked, dtype=torch.bool)
-        for some in asked[whole].split(self.full):  # a user learns only once, so the rankings share all items' scores
+        for some in _some(asked[whole], self.full):  # a user learns only once, so the rankings share all items' scores
             items = torch.arange(self.devices.n_items, device=users.device)
             scores = playing.play(some, items.expand(len(some), -1))
             for ranks in own:
                 ranks.add(some, partial(scores.gather, 1))
-        with _one_torch_thread():
+        with one_torch_thread():
             few = [ranks for ranks in own if ranks.whole is None]
             assert len(few) <= 1  # a second one would have the users learn again
-            for some in asked[~whole].split(self.few):
+            for some in _some(asked[~whole], self.few):
                 for ranks in few:
                     ranks.add(some, partial(playing.play, some))
             if len(others) or not len(asked):  # call the kernel once even without users: `finish` needs its record
@@ -170,12 +183,6 @@ def _on_cpu(devices: Devices) -> bool:
     return devices.ptr.device.type == "cpu"
 
 
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Torch's other threads would spin for some milliseconds after each operation, on cores that kernels use."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def _some(users: Tensor, size: int) -> Iterable[Tensor]:
+    """The users, `size` at a time; torch would split nobody into one part."""
+    return users.split(size) if len(users) else ()

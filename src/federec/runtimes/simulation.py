@@ -251,6 +251,10 @@ class DeviceTrainer:
         """Whether devices rank with rows that they tune in the round."""
 
     def play(self, round_: int) -> Played:
+        with self.engine.torch_threads():
+            return self._play(round_)
+
+    def _play(self, round_: int) -> Played:
         compiling = self.engine.warm_up(self.state)
         began = time.perf_counter()
         model = self.state.copy() if self.own else self.state
