@@ -47,7 +47,7 @@ def test_bits_are_those_of_the_streams():
     assert list(all_bits(keys.view(np.uint64), draws.view(np.uint64))) == expected.tolist()
 
 
-@pytest.mark.parametrize("n_items", [40, 3000], ids=["listed", "bisected"])
+@pytest.mark.parametrize("n_items", [40, 3000], ids=["listed", "looked for"])
 def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, n_items):
     devices = Devices.of(random_split(users=9, items=n_items, least=4, most=30, seed=3), False)
     users = devices.lengths(torch.arange(9), 4).argsort(descending=True)
@@ -55,7 +55,7 @@ def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, n
     orders = [samples.order(epoch) for epoch in (0, 3)]
     for row, user in enumerate(users.tolist()):
         key = samples.key[row].numpy().view(np.uint64)
-        items, open_items = np.zeros(500, np.int32), np.zeros(n_items, np.int32)
+        items, open_items = np.zeros(500, np.int32), np.zeros(n_items + 2, np.int32)
         gaps = devices.gaps[devices.closed_ptr[user] : devices.closed_ptr[user + 1]].numpy()
         positives = devices.train[devices.ptr[user] : devices.ptr[user + 1]].numpy()
         count = drawn(positives, gaps, n_items, key, 4, items, open_items)

@@ -143,7 +143,7 @@ def additive_scores(
 
 def asked(users: Tensor, items: Tensor) -> Request:
     """Items [C, K] to score for users, for a kernel."""
-    return Request(users.numpy(), items.int().contiguous().numpy(), np.empty(items.shape, np.float32))
+    return Request(users.numpy(), items.contiguous().numpy(), np.empty(items.shape, np.float32))
 
 
 def start_of(state: State, form: LinearScore) -> Tensor:

@@ -17,7 +17,7 @@ from federec.federation.channel import Link
 from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
-from federec.federation.threads import give_back, in_threads, lend, one_torch_thread, parts_of, threads
+from federec.federation.threads import give_back, lend, one_torch_thread, parts_of, threads
 from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats
 from federec.methods import forms
 from federec.methods.base import LOSS, DeviceMethod
@@ -43,45 +43,29 @@ class RoundInputs(NamedTuple):
 
 
 class Sums:
-    """What the devices of a round send and lose, summed: part by part, then over all parts."""
+    """What the devices of a round send and lose, summed."""
 
     def __init__(self, devices: Devices, shape: tuple[int, ...], values: int) -> None:
         """`shape` is that of the item rows which are sent, [M, dim], `values` the size of all layers."""
         self.devices, self.least = devices, shape[0]
         self.most = max(1, min(_PARTS, _BYTES // (4 * threads() * (math.prod(shape) + values + 1))))
         """Parts for each thread."""
-        self.used = 0
         self.shapes = [(threads() * self.most, *size) for size in (shape, (values,))]
-        self.total, self.layers = (lend(devices, floats, *size) for size in self.shapes)
+        self.rows, self.layers = (lend(devices, floats, *size) for size in self.shapes)
         self.loss = np.zeros((threads() * self.most, 8))
 
     def parts(self, lengths: Integers) -> Integers:
         """Parts of users, sorted by falling lengths, with a sum for each."""
-        ptr = parts_of(lengths, self.least, self.most)
-        self.used = max(self.used, len(ptr) - 1)
-        return ptr
+        return parts_of(lengths, self.least, self.most)
 
     def close(self) -> tuple[Tensor, Tensor]:
-        """The sums of item rows [M, dim] and layers [values] over all parts, always in the same order."""
+        """The sums of item rows [M, dim] and layers [values] over all devices."""
         sums = []
-        for total, size in zip((self.total, self.layers), self.shapes, strict=True):
-            sums.append(add_up(total[: self.used]))
-            give_back(self.devices, total, floats, *size)
+        for parts, size in zip((self.rows, self.layers), self.shapes, strict=True):
+            sums.append(torch.from_numpy(parts[0].copy()))
+            parts[0] = 0
+            give_back(self.devices, parts, floats, *size)
         return sums[0], sums[1]
-
-
-def add_up(total: Floats) -> Tensor:
-    """The sum over the first dimension, by all threads; the parts are 0 then."""
-    out, count = np.empty(total.shape[1:], np.float32), threads()
-    ends = np.linspace(0, len(out), count + 1).astype(int)
-
-    def add(thread: int) -> None:
-        some = slice(ends[thread], ends[thread + 1])
-        np.add.reduce(total[:, some], 0, out=out[some])
-        total[:, some] = 0
-
-    in_threads(count, add)
-    return torch.from_numpy(out)
 
 
 class FusedRound:
@@ -107,13 +91,13 @@ class FusedRound:
             users=users[order].numpy(),
             keys=self.devices.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
             places=order.numpy(),
-            ask=ask.int().contiguous().numpy(),
+            ask=ask.contiguous().numpy(),
             judges=np.zeros((0, 0), np.float32) if judges is None else judges.numpy(),
         )
         scored = np.zeros(ask.shape, np.float32)
         sent = np.zeros((len(users), 3 + len(self.layers)), np.int64)
         ptr = self.sums.parts(lengths[order].numpy())
-        self.learn(players, ptr, Outcome(scored, sent, self.sums.total, self.sums.layers, self.sums.loss))
+        self.learn(players, ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss))
         self.sent.append(sent)
         self.users.append(users)
         return torch.from_numpy(scored)

@@ -100,10 +100,10 @@ def neural_scores(
     """Scores [C, K] of items [C, K] with the server's rows."""
     shape, net = network(state, form)
     *product, rows = (state.shared[name] for name in form.tables)
-    v, ask = product[0] if product else rows[:, :0], items.int()
+    v, ask = product[0] if product else rows[:, :0], items
     if items.numel() < len(rows):  # else about all are asked for
         asked, ask = items.unique(return_inverse=True)
-        rows, v, ask = rows[asked], v[asked], ask.int()
+        rows, v = rows[asked], v[asked]
     products, values = first_products(rows, net), _taken(state.private, form.users, users)
     offsets = values[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
     order, widths = _reach(products, offsets)

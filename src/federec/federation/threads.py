@@ -48,7 +48,7 @@ def _pool(count: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not come along
 
 
-def in_threads(count: int, work: Callable[[int], None]) -> None:
+def _in_threads(count: int, work: Callable[[int], None]) -> None:
     """Call `work` with 0, 1, ..., count - 1, each in a thread of its own; with 0 in this one."""
     others = [_pool(count - 1).submit(copy_context().run, work, number) for number in range(1, count)]
     try:
@@ -62,8 +62,9 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 def on_threads(ptr: NDArray[np.int64], kernel: Callable[[Parts], None]) -> None:
     """Call a kernel, which lets go of Python's lock, in all threads, which take the parts in turn. `ptr`: where each
     part begins."""
-    shared = Parts(np.zeros(1, np.int64), ptr)
-    in_threads(min(threads(), len(ptr) - 1), lambda _: kernel(shared))
+    count = len(ptr) - 1
+    shared = Parts(ptr, np.zeros(1, np.int64), np.zeros((count, 8), np.int64))
+    _in_threads(min(threads(), count), lambda _: kernel(shared))
 
 
 def parts_of(costs: NDArray[np.int64], least: int, most: int) -> NDArray[np.int64]:

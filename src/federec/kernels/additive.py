@@ -22,6 +22,7 @@ from federec.kernels.cpu import (
     send,
     shuffled,
     sigmoid,
+    summed_turns,
     turns,
 )
 from federec.kernels.pages import Pages, keep, recall
@@ -81,7 +82,7 @@ class Workspace(NamedTuple):
     """[rows]"""
     c: Any
     d: Any
-    """[rows, dim] the device's rows, less their scales; d stays 0 where there is none."""
+    """[rows, dim] the device's rows, less their scales; d is 0 where there is none."""
     scale: Any
     """[2] what c and d are multiplied by."""
     b: Any
@@ -363,7 +364,7 @@ def additive_round(
     `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same. `noise`: None where
     there is none."""
     samples, positive, b = workspace.samples, workspace.positive, workspace.b
-    for part, index in turns(parts):
+    for part, index in summed_turns(parts, out):
         user, key = players.users[index], players.keys[index]
         held, count, stride = draw_rows(samples, histories, user, key, steps.negatives)
         ids, c, d = samples.ids[:held], workspace.c[:held], workspace.d[:held]
@@ -374,6 +375,8 @@ def additive_round(
         if tables.keeps:
             look_up(tables.start, ids, d)
             recall(tables.store, user, samples.slot_of, d)
+        else:
+            d.fill(0)
         b[0] = tables.biases[user]
         begin(mix, user, c)
         emphasise(emphasis, user, samples.slot_of, held)
@@ -397,7 +400,7 @@ def additive_scores(parts: Any, tables: Any, request: Any) -> None:
     n_items, dim = start.shape
     page = page_ids.shape[1]
     number_of = np.full(n_items, -1, np.int32)  # an item's number among the rows that the device holds
-    for _, index in turns(parts):
+    for index in turns(parts):
         user = users[index]
         w, items = tables.weights[user], request.ask[index]
         if keeps:

@@ -43,10 +43,12 @@ class Parts(NamedTuple):
     """The users who play, cut into parts. A thread that is done with a part takes the next one, so that all threads end
     at about the same time, however fast each of them is."""
 
-    next: Any
-    """[1] the part to be taken next; all threads count on here."""
     ptr: Any
     """[parts + 1] where each part begins."""
+    next: Any
+    """[1] the part to be taken next; all threads count on here."""
+    ended: Any
+    """[parts, 8] for each part, in the first place: how many of the two sums that are merged at it are ready."""
 
 
 class Histories(NamedTuple):
@@ -74,7 +76,7 @@ class Players(NamedTuple):
 
 class Outcome(NamedTuple):
     """Where threads put what comes of the users. Sums are those of each part, so that they do not depend on which
-    thread took it."""
+    thread took it; at the end those of the first part are the sums of all, and the others are 0."""
 
     scores: Any
     """[C, K] of the items that are asked for."""
@@ -85,7 +87,7 @@ class Outcome(NamedTuple):
     layer_total: Any
     """[parts, values] the same of layers; no values where none are sent."""
     loss: Any
-    """[parts, 8] the sum of the losses, and their number; the rest fills a line of memory."""
+    """[parts, 8] the sum of the losses, and their number; the rest fills a line of memory. These are not merged."""
 
 
 class Request(NamedTuple):
@@ -115,6 +117,7 @@ class Samples(NamedTuple):
     slot_of: Any
     """[n_items] an item's row in the device's tables; -1: it has none."""
     open_items: Any
+    """[n_items + 2] for drawing."""
     ids: Any
     """The item of each row; one place more than there can be rows."""
     drawn: Any
@@ -146,17 +149,53 @@ def make_samples(n_items: int, most: int) -> Samples:
     """For any device with at most `most` samples."""
     sorting = Sorting(integers(most), integers(most), integers(most), integers(most), integers(1 << DIGIT))
     slot_of = np.full(n_items, -1, np.int32)
-    return Samples(slot_of, integers(n_items), integers(min(most, n_items) + 1), integers(most), sorting)
+    return Samples(slot_of, integers(n_items + 2), integers(min(most, n_items) + 1), integers(most), sorting)
 
 
 @jit
 def turns(parts: Any) -> Any:
-    """Part and place of the users whom a thread plays, one after the other."""
+    """Places of the users whom a thread takes, one after the other."""
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            yield index  # noqa: UP028 - numba has no `yield from`
+        part = count_on(parts.next)
+
+
+@jit
+def summed_turns(parts: Any, out: Any) -> Any:
+    """Part and place of the users whom a thread plays. When a part is over, its sums are merged."""
     part = count_on(parts.next)
     while part < len(parts.ptr) - 1:
         for index in range(parts.ptr[part], parts.ptr[part + 1]):
             yield part, index
+        _merge(parts.ended, part, out)
         part = count_on(parts.next)
+
+
+@jit
+def _merge(ended: Any, part: int, out: Any) -> None:
+    """Add sums up in a tree: those of parts 2 k and 2 k + 1, then those of four parts, and so on. The thread that ends
+    the second of two sums adds them, so no thread waits, and the order of the sums does not depend on them."""
+    span = 1
+    while span < len(ended):
+        first = part - part % (2 * span)
+        second = first + span
+        if second < len(ended):
+            if count_on(ended[second]) == 0:
+                return
+            for row in range(out.total.shape[1]):
+                _move(out.total[second, row], out.total[first, row])
+            _move(out.layer_total[second], out.layer_total[first])
+        part, span = first, 2 * span
+
+
+@jit
+def _move(values: Any, to: Any) -> None:
+    """Add values to others; they are 0 then."""
+    for k in range(len(values)):
+        to[k] += values[k]
+        values[k] = 0
 
 
 @jit
@@ -223,16 +262,24 @@ def list_open(gaps: Any, n_items: int, open_items: Any) -> None:
 
 
 @jit
-def open_item(gaps: Any, rank: int) -> Any:
-    """The rank-th open item: rank + #{k : gaps[k] <= rank}, by bisection. The code does not branch on what it finds:
-    the processor would guess wrong half of the time."""
-    low: Any = 0
-    size = len(gaps)
-    while size > 0:
-        half = (size + 1) >> 1
-        low += half & -np.int64(gaps[low + half - 1] <= rank)
-        size -= half
-    return rank + low
+def find_open(gaps: Any, n_items: int, ranks: Any, counts: Any) -> None:
+    """From ranks among the open items to the items: rank + #{k : gaps[k] <= rank}. Items are cut into blocks, about
+    four for each closed one, and `counts` [n_items + 2] says how many gaps lie before each block."""
+    shift = 0
+    while n_items >> shift > 4 * len(gaps) + 4:
+        shift += 1
+    blocks = (n_items >> shift) + 1
+    counts[: blocks + 1] = 0
+    for k in range(len(gaps)):
+        counts[(gaps[k] >> shift) + 1] += 1
+    for block in range(blocks):
+        counts[block + 1] += counts[block]
+    for slot in range(len(ranks)):
+        rank = ranks[slot]
+        k = counts[rank >> shift]
+        while k < len(gaps) and gaps[k] <= rank:
+            k += 1
+        ranks[slot] = rank + k
 
 
 @jit
@@ -244,15 +291,18 @@ def draw(positives: Any, gaps: Any, n_items: int, key: Any, negatives: int, item
     for slot in range(len(ranks)):
         random = bits(key, _NEGATIVES + np.uint64(slot)) >> np.uint64(32)
         ranks[slot] = np.int32((random * np.uint64(n_open)) >> np.uint64(32))
-    listed = len(ranks) * 24 > n_items  # listing all open items once costs less than bisecting for each
-    if listed:
+    if len(ranks) * 24 > n_items:  # listing all open items once costs less than looking for each
         list_open(gaps, n_items, open_items)
+        for slot in range(len(ranks)):
+            ranks[slot] = open_items[ranks[slot]]
+    else:
+        find_open(gaps, n_items, ranks, open_items)
     count, slot = 0, 0
     for positive in positives:
         items[count] = positive
         count += 1
         for _ in range(each):
-            items[count] = open_items[ranks[slot]] if listed else open_item(gaps, ranks[slot])
+            items[count] = ranks[slot]
             slot += 1
             count += 1
     return count

@@ -28,6 +28,7 @@ from federec.kernels.cpu import (
     send,
     shuffled,
     sigmoid,
+    summed_turns,
     turns,
 )
 from federec.kernels.pages import Pages, keep, recall
@@ -344,7 +345,7 @@ def linear_round(
     weigh the same."""
     samples, shared, judges = workspace.samples, tables.rows, players.judges
     dim = shared.shape[1]
-    for part, index in turns(parts):
+    for part, index in summed_turns(parts, out):
         user, key = players.users[index], players.keys[index]
         held, count, stride = draw_rows(samples, histories, user, key, plan.negatives)
         ids, table = samples.ids[:held], workspace.table[:held]
@@ -377,6 +378,6 @@ def linear_round(
 def linear_scores(parts: Any, tables: Any, request: Any) -> None:
     """Scores with the server's rows, of one thread's users."""
     w = np.empty(tables.rows.shape[1] + 1, np.float32)
-    for _, index in turns(parts):
+    for index in turns(parts):
         _with_bias(tables.weights, tables.biases, request.users[index], w)
         _logits(tables.rows, request.ask[index], w, request.scores[index])

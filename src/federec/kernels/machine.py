@@ -16,7 +16,7 @@ def _count_on(_: Any, counter: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.atomic_rmw("add", array.data, ir.Constant(_LONG, 1), "monotonic")
+        return builder.atomic_rmw("add", array.data, ir.Constant(_LONG, 1), "acq_rel")
 
     return types.int64(counter), code
 
@@ -40,7 +40,8 @@ def _fetch(_: Any, table: Any, row: Any, column: Any) -> Any:
 
 
 count_on: Any = intrinsic(_count_on)
-"""`count_on(counter)`: the number in counter [1], int64, to which 1 is added; no two threads get the same."""
+"""`count_on(counter)`: the number in counter[0], int64, to which 1 is added. No two threads get the same, and whoever
+comes later sees all that earlier ones wrote before."""
 
 fetch: Any = intrinsic(_fetch)
 """`fetch(table, row, column)`: begin to load the line of memory with that value."""

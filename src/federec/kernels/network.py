@@ -326,7 +326,7 @@ def network_scores(parts: Any, net: Any, tile: Any, items: Any, users: Any, scor
     ask = users.ask
     size, last = even(ask.shape[1], len(tile.error)), len(tile.hidden) - 1
     buffer = tile.hidden[0].ravel()
-    for _, index in turns(parts):
+    for index in turns(parts):
         width = users.widths[index]
         for start in range(0, ask.shape[1], size):
             asked = ask[index, start : start + size]

@@ -25,7 +25,7 @@ from federec.kernels.cpu import (
     release,
     send,
     shuffled,
-    turns,
+    summed_turns,
 )
 from federec.kernels.network import Batch, Net, Shape, Tile, gradient_of, make_net, make_tile, square, turn
 from federec.kernels.patterns import make_patterns
@@ -314,7 +314,7 @@ def neural_round(
     """The round of one thread's users. What they keep steps in place, what they send of rows and layers is added up.
     `emphasis`: None where all samples weigh the same. `noise`: None where there is none."""
     samples, first = workspace.samples, True
-    for part, index in turns(parts):
+    for part, index in summed_turns(parts, out):
         key = players.keys[index]
         held, count, stride = draw_rows(samples, histories, players.users[index], key, plan.negatives)
         ids, table, drawn, slots = samples.ids[:held], workspace.table[:held], samples.drawn[:count], workspace.slots

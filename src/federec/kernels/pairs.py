@@ -49,7 +49,7 @@ def add_pairs(owned: Any, tables: Any, sequences: Any, total: Any) -> None:
     items, begin, end, places, ptr = sequences
     parts, n_items, _ = total.shape
     row = np.zeros((n_items, parts))
-    for _, item in turns(owned):
+    for item in turns(owned):
         if ptr[item] == ptr[item + 1]:
             continue
         for place in places[ptr[item] : ptr[item + 1]]:
