@@ -243,7 +243,7 @@ def test_devices_stop_when_their_loss_has_settled(devices):
         method = FedRAP(**QUIET | {"tolerance": tolerance})
         playing = fused_round(method, State.start(method, devices.n_items, len(devices), 1), devices, 7, 1)
         playing.play(users, users.new_zeros(len(users), 0))
-        assert playing.loss.sum(0)[1] == passes * len(devices)
+        assert playing.sums.loss.sum(0)[1] == passes * len(devices)
 
 
 @pytest.mark.parametrize("settings", [{"norm": "nuclear"}, {"item_lr": 1e6}], ids=str)

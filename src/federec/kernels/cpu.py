@@ -157,8 +157,8 @@ def turns(parts: Any) -> Any:
     """Places of the users whom a thread takes, one after the other."""
     part = count_on(parts.next)
     while part < len(parts.ptr) - 1:
-        for index in range(parts.ptr[part], parts.ptr[part + 1]):
-            yield index  # noqa: UP028 - numba has no `yield from`
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):  # noqa: UP028 - numba has no `yield from`
+            yield index
         part = count_on(parts.next)
 
 
