@@ -3,14 +3,17 @@ import pytest
 import torch
 
 from federec.checks.engines import engines_agree
+from federec.checks.rounds import contents
 from federec.cohort.draw import Devices
 from federec.data.interactions import Interactions
 from federec.data.split import leave_one_out
 from federec.evaluation.protocols import protocol
+from federec.federation import fused_base
 from federec.federation.engine import fused_round, neighbours
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, score_own
 from federec.federation.state import State
+from federec.federation.threads import parts_of
 from federec.methods.fednext import FedNext
 from federec.methods.fedrap import FedRAP
 from federec.plugins.registry import build
@@ -127,6 +130,23 @@ def test_two_threads_do_what_one_does(small, devices):
     assert torch.equal(again, scores) and report.up_bytes == other.up_bytes
     assert all(torch.equal(value, shared.private[name]) for name, value in alone.private.items())
     close(shared.shared["items"], alone.shared["items"], 1e-6)  # summed in another order
+
+
+@pytest.mark.parametrize("name", ["pfedrec", "fedrap"])
+def test_a_number_of_threads_gives_the_same_bits_each_time(small, devices, monkeypatch, name):
+    monkeypatch.setattr(fused_base, "parts_of", lambda costs, least, most: parts_of(costs, 1, most))
+    method, users, states = small(name), torch.arange(len(devices)), []
+    torch.set_num_threads(3)
+    try:
+        for _ in range(4):
+            _, state, *_ = both(method, devices, 1, users)
+            states.append(contents(state))
+    finally:
+        torch.set_num_threads(1)
+    _, alone, *_ = both(method, devices, 1, users)
+    assert all(torch.equal(value, state[key]) for state in states for key, value in states[0].items())
+    for key, value in contents(alone).items():
+        close(states[0][key], value, 1e-6)
 
 
 @pytest.mark.parametrize("name", [*METHODS, "fedrap"])
