@@ -13,7 +13,7 @@ from federec.federation.engine import fused_round, neighbours
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, score_own
 from federec.federation.state import State
-from federec.federation.threads import parts_of
+from federec.federation.threads import deal
 from federec.methods.fednext import FedNext
 from federec.methods.fedrap import FedRAP
 from federec.plugins.registry import build
@@ -134,7 +134,7 @@ def test_two_threads_do_what_one_does(small, devices):
 
 @pytest.mark.parametrize("name", ["pfedrec", "fedrap"])
 def test_a_number_of_threads_gives_the_same_bits_each_time(small, devices, monkeypatch, name):
-    monkeypatch.setattr(fused_base, "parts_of", lambda costs, least, most: parts_of(costs, 1, most))
+    monkeypatch.setattr(fused_base, "deal", lambda costs, least, most: deal(costs, 1, most))
     method, users, states = small(name), torch.arange(len(devices)), []
     torch.set_num_threads(3)
     try:

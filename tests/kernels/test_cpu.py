@@ -6,6 +6,8 @@ import torch
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
+from federec.evaluation.ranking import sampled_ranks
+from federec.federation.fused_base import first_ranks
 from federec.kernels.cpu import DIGIT, Sorting, bits, draw, exp, log1p, shuffled
 
 
@@ -81,3 +83,11 @@ def test_exp():
 def test_log1p():
     x = np.append(np.geomspace(1e-30, 1, 10_000), 0).astype(np.float32)
     assert np.allclose(logarithms(x), np.log1p(x.astype(np.float64)), rtol=5e-7, atol=0)
+
+
+def test_ranks_are_those_of_torch():
+    scores = torch.randn(40, 7, generator=torch.Generator().manual_seed(0)).round()  # with ties
+    scores[3, 2] = scores[5, 0] = torch.nan
+    scores[6, 1] = scores[7, 0] = torch.inf
+    assert torch.equal(first_ranks(scores), sampled_ranks(scores, torch.zeros(40, 7)).int())
+    assert torch.equal(first_ranks(scores), sampled_ranks(scores))

@@ -129,6 +129,8 @@ class Evaluator:
         codes = candidates.users.numpy()
         self.parts = tuple(Part.of(part, split, codes, device) for part in (split.valid, split.test))
         """Validation and test."""
+        self.rank: Callable[[Tensor], Tensor] = sampled_ranks
+        """Ranks the first column of scores among all columns; an engine may know a faster way."""
 
     @cached_property
     def complete(self) -> bool:
@@ -184,8 +186,8 @@ class Sampled:
         rows = self.of.row[users]  # -1, the additional row, for users that are not evaluated
         shape = 2 * len(rows), self.of.both.shape[2]
         scores = score(self.of.items(rows)).reshape(shape)
-        candidates = None if self.of.complete else self.of.both[rows].view(shape)
-        self._ranks[rows] = sampled_ranks(scores, candidates).view(-1, 2).to(self._ranks.dtype)
+        ranks = self.of.rank(scores) if self.of.complete else sampled_ranks(scores, self.of.both[rows].view(shape))
+        self._ranks[rows] = ranks.view(-1, 2).to(self._ranks.dtype)
         self._seen.index_fill_(0, rows, True)
 
     def missing(self) -> Tensor:

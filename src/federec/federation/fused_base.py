@@ -17,8 +17,9 @@ from federec.federation.channel import Link
 from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
-from federec.federation.threads import give_back, lend, one_torch_thread, parts_of, threads
+from federec.federation.threads import Dealt, deal, give_back, lend, one_torch_thread, threads
 from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats
+from federec.kernels.ranks import rank_first
 from federec.methods import forms
 from federec.methods.base import LOSS, DeviceMethod
 from federec.stages.base import Format
@@ -54,9 +55,9 @@ class Sums:
         self.rows, self.layers = (lend(devices, floats, *size) for size in self.shapes)
         self.loss = np.zeros((threads() * self.most, 8))
 
-    def parts(self, lengths: Integers) -> Integers:
-        """Parts of users, sorted by falling lengths, with a sum for each."""
-        return parts_of(lengths, self.least, self.most)
+    def parts(self, lengths: Integers) -> Dealt:
+        """Users, sorted by falling lengths, in parts with a sum for each."""
+        return deal(lengths, self.least, self.most)
 
     def close(self) -> tuple[Tensor, Tensor]:
         """The sums of item rows [M, dim] and layers [values] over all devices."""
@@ -87,6 +88,8 @@ class FusedRound:
         weights or those of `judges` [C, dim + 1]."""
         lengths = self.devices.lengths(users, self.method.negatives)
         order = lengths.argsort(descending=True, stable=True)
+        dealt = self.sums.parts(lengths[order].numpy())
+        order = order[torch.from_numpy(dealt.order)]
         players = Players(
             users=users[order].numpy(),
             keys=self.devices.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
@@ -96,8 +99,7 @@ class FusedRound:
         )
         scored = np.zeros(ask.shape, np.float32)
         sent = np.zeros((len(users), 3 + len(self.layers)), np.int64)
-        ptr = self.sums.parts(lengths[order].numpy())
-        self.learn(players, ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss))
+        self.learn(players, dealt.ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss))
         self.sent.append(sent)
         self.users.append(users)
         return torch.from_numpy(scored)
@@ -143,6 +145,13 @@ class FusedRound:
         aggregator.merge(total, len(held))
         random = server_random(self.seed, self.round, self.devices)
         return settle(self.method, self.state, aggregator, self.link, learned, random, sum_)
+
+
+def first_ranks(scores: Tensor) -> Tensor:
+    """`evaluation.ranking.sampled_ranks` where all candidates count."""
+    ranks = np.empty(len(scores), np.int32)
+    rank_first(scores.contiguous().numpy(), ranks)
+    return torch.from_numpy(ranks)
 
 
 def fetched(held: Tensor, width: int, n_items: int, format_: Format) -> Tensor:

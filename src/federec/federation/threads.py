@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -67,21 +67,40 @@ def on_threads(ptr: NDArray[np.int64], kernel: Callable[[Parts], None]) -> None:
     _in_threads(min(threads(), count), lambda _: kernel(shared))
 
 
-def parts_of(costs: NDArray[np.int64], least: int, most: int) -> NDArray[np.int64]:
-    """Cut users into parts for threads to take: where each begins. Users are sorted by falling cost. Each thread has
-    its share of the first half of the cost as one part, then of the next quarter, and so on: threads that were slower
-    so far take fewer of the small parts at the end. At most so many parts a thread, and only one where others would
-    cost less than `least`. They only depend on the costs and the number of threads: a sum over parts is the same in
-    every run."""
-    count, sums = threads(), np.cumsum(costs)
-    total = int(sums[-1]) if len(sums) else 0
+class Dealt(NamedTuple):
+    """Users in parts."""
+
+    order: NDArray[np.int64]
+    """Users, part by part."""
+    ptr: NDArray[np.int64]
+    """Where each part begins."""
+
+
+def deal(costs: NDArray[np.int64], least: int, most: int) -> Dealt:
+    """Cut users, sorted by falling cost, into parts for threads to take. Half of them make one part for each thread,
+    a quarter the next ones, and so on: threads that were slower so far take fewer of the small parts at the end. All
+    parts have users of all costs, so what a user costs beside its samples does not matter. There are at most so many
+    parts for each thread, and only one where others would cost less than `least`. They only depend on the costs and
+    the number of threads: a sum over parts is the same in every run."""
+    count, total = threads(), int(costs.sum())
     halvings = 0
     while halvings < most - 1 and total >> (halvings + 1) >= count * least:
         halvings += 1
-    sizes = [0.5**halving for halving in [*range(1, halvings + 1), halvings]]
-    ends = np.cumsum(np.repeat(sizes, count)) * (total / count)
-    inner = np.searchsorted(sums - costs / 2, ends[:-1])
-    return np.concatenate([[0], inner, [len(costs)]])
+    turn, thread = np.divmod(np.arange(len(costs)), count)  # each thread gets one user a turn
+    size = _halved(turn, halvings)
+    back = turn >> np.minimum(size + 1, halvings) & 1 == 1  # in every second turn the last thread comes first
+    part = size * count + np.where(back, count - 1 - thread, thread)
+    ends = np.cumsum(np.bincount(part, minlength=(halvings + 1) * count))
+    return Dealt(np.argsort(part, kind="stable"), np.concatenate([[0], ends]))
+
+
+def _halved(turns: NDArray[np.int64], halvings: int) -> NDArray[np.int64]:
+    """0 for every second turn, 1 for half of the others, 2 for half of the rest, ...; for all that are left, the number
+    of halvings."""
+    size = np.zeros_like(turns)
+    for halving in range(1, halvings + 1):
+        size += (turns + 1) % (1 << halving) == 0
+    return size
 
 
 def even_parts(count: int) -> NDArray[np.int64]:

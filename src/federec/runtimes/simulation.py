@@ -36,6 +36,7 @@ from federec.evaluation.selection import SampleRanks, Selection
 from federec.federation.channel import Channel, Link
 from federec.federation.device import learn
 from federec.federation.engine import why_not
+from federec.federation.fused_base import first_ranks
 from federec.federation.round import select
 from federec.federation.scoring import rank_own, score_global
 from federec.federation.server import Sum
@@ -247,6 +248,8 @@ class DeviceTrainer:
             choice = _COMPILED if ready and group.size == 1 else _SHORT
         self.engine_choice = choice
         self.engine: Engine = fused if choice.used == "fused" else self.stacked
+        if choice.used == "fused" and torch.device(device).type == "cpu":
+            self.evaluator.rank = first_ranks
         self.own = method.view == "own"
         """Whether devices rank with rows that they tune in the round."""
 
