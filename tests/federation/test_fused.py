@@ -134,7 +134,7 @@ def test_two_threads_do_what_one_does(small, devices):
 
 @pytest.mark.parametrize("name", ["pfedrec", "fedrap"])
 def test_a_number_of_threads_gives_the_same_bits_each_time(small, devices, monkeypatch, name):
-    monkeypatch.setattr(fused_base, "deal", lambda costs, least, most: deal(costs, 1, most))
+    monkeypatch.setattr(fused_base, "deal", lambda costs, count, least, most: deal(costs, count, 1, most))
     method, users, states = small(name), torch.arange(len(devices)), []
     torch.set_num_threads(3)
     try:

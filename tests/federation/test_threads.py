@@ -10,7 +10,16 @@ import pytest
 import torch
 
 from federec.cohort.draw import Devices
-from federec.federation.threads import deal, even_parts, give_back, lend, on_threads, one_torch_thread, threads
+from federec.federation.threads import (
+    all_torch_threads,
+    deal,
+    even_parts,
+    give_back,
+    lend,
+    on_threads,
+    one_torch_thread,
+    threads,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +32,7 @@ def three():
 @pytest.mark.parametrize(("least", "most", "parts"), [(1, 5, 15), (10**6, 5, 3), (1, 1, 3), (400, 5, 6)])
 def test_parts_become_smaller_and_cost_the_same_for_each_thread(least, most, parts):
     costs = np.sort(np.random.default_rng(0).integers(1, 60, 100))[::-1]
-    order, ptr = deal(costs, least, most)
+    order, ptr = deal(costs, 3, least, most)
     assert sorted(order) == list(range(100)) and len(ptr) == 1 + parts and ptr[0] == 0 and ptr[-1] == 100
     sums = np.array([costs[order[a:b]].sum() for a, b in pairwise(ptr)]).reshape(-1, 3)
     halves = np.array([1.0] if len(sums) == 1 else [0.5**k for k in [*range(1, len(sums)), len(sums) - 1]])
@@ -33,7 +42,7 @@ def test_parts_become_smaller_and_cost_the_same_for_each_thread(least, most, par
 
 @pytest.mark.parametrize("costs", [[], [0, 0], [7]], ids=str)
 def test_few_users_are_all_in_some_part(costs):
-    order, ptr = deal(np.array(costs, np.int64), 1, 5)
+    order, ptr = deal(np.array(costs, np.int64), 3, 1, 5)
     assert order.tolist() == list(range(len(costs))) and ptr[0] == 0 and ptr[-1] == len(costs)
     assert even_parts(len(costs))[0] == 0 and even_parts(len(costs))[-1] == len(costs)
 
@@ -43,6 +52,9 @@ def test_torch_has_one_thread_while_kernels_keep_theirs():
         assert torch.get_num_threads() == 1 and threads() == 3
         with one_torch_thread():
             assert threads() == 3
+        with all_torch_threads():
+            assert torch.get_num_threads() == threads() == 3
+        assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == threads() == 3
 
 

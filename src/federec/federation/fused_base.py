@@ -29,6 +29,7 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 _PARTS = 5  # that a thread takes, if all threads are equally fast
+_LEAST = 8  # samples in a part for each row of its sums, if there are more parts than threads: sums cost time too
 _BYTES = 1 << 28  # that the sums of all parts may take, if there are more parts than threads
 
 
@@ -48,16 +49,16 @@ class Sums:
 
     def __init__(self, devices: Devices, shape: tuple[int, ...], values: int) -> None:
         """`shape` is that of the item rows which are sent, [M, dim], `values` the size of all layers."""
-        self.devices, self.least = devices, shape[0]
-        self.most = max(1, min(_PARTS, _BYTES // (4 * threads() * (math.prod(shape) + values + 1))))
+        self.devices, self.threads, self.least = devices, threads(), _LEAST * shape[0]
+        self.most = max(1, min(_PARTS, _BYTES // (4 * self.threads * (math.prod(shape) + values + 1))))
         """Parts for each thread."""
-        self.shapes = [(threads() * self.most, *size) for size in (shape, (values,))]
+        self.shapes = [(self.threads * self.most, *size) for size in (shape, (values,))]
         self.rows, self.layers = (lend(devices, floats, *size) for size in self.shapes)
-        self.loss = np.zeros((threads() * self.most, 8))
+        self.loss = np.zeros((self.threads * self.most, 8))
 
     def parts(self, lengths: Integers) -> Dealt:
         """Users, sorted by falling lengths, in parts with a sum for each."""
-        return deal(lengths, self.least, self.most)
+        return deal(lengths, self.threads, self.least, self.most)
 
     def close(self) -> tuple[Tensor, Tensor]:
         """The sums of item rows [M, dim] and layers [values] over all devices."""

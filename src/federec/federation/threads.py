@@ -39,6 +39,17 @@ def one_torch_thread() -> Iterator[None]:
         _before.reset(before)
 
 
+@contextmanager
+def all_torch_threads() -> Iterator[None]:
+    """Within `one_torch_thread`, torch works in all threads again: for long operations."""
+    now = torch.get_num_threads()
+    torch.set_num_threads(threads())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(now)
+
+
 @lru_cache(1)
 def _pool(count: int) -> ThreadPoolExecutor:
     """Threads are kept: to start sixteen takes milliseconds, as long as some kernels."""
@@ -76,13 +87,13 @@ class Dealt(NamedTuple):
     """Where each part begins."""
 
 
-def deal(costs: NDArray[np.int64], least: int, most: int) -> Dealt:
-    """Cut users, sorted by falling cost, into parts for threads to take. Half of them make one part for each thread,
+def deal(costs: NDArray[np.int64], count: int, least: int, most: int) -> Dealt:
+    """Cut users, sorted by falling cost, into parts for `count` threads to take. Half of them make one part for each thread,
     a quarter the next ones, and so on: threads that were slower so far take fewer of the small parts at the end. All
     parts have users of all costs, so what a user costs beside its samples does not matter. There are at most so many
     parts for each thread, and only one where others would cost less than `least`. They only depend on the costs and
     the number of threads: a sum over parts is the same in every run."""
-    count, total = threads(), int(costs.sum())
+    total = int(costs.sum())
     halvings = 0
     while halvings < most - 1 and total >> (halvings + 1) >= count * least:
         halvings += 1

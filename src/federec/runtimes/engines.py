@@ -21,7 +21,7 @@ from federec.federation.round import play
 from federec.federation.scoring import Neighbour, Ranking, rank_own, score_global
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
-from federec.federation.threads import one_torch_thread
+from federec.federation.threads import all_torch_threads, one_torch_thread
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import DecayedPairs
 
@@ -156,8 +156,9 @@ class Fused:
         for some in _some(asked[whole], self.full):  # a user learns only once, so the rankings share all items' scores
             items = torch.arange(self.devices.n_items, device=users.device)
             scores = playing.play(some, items.expand(len(some), -1))
-            for ranks in own:
-                ranks.add(some, partial(scores.gather, 1))
+            with all_torch_threads():
+                for ranks in own:
+                    ranks.add(some, partial(scores.gather, 1))
         with one_torch_thread():
             few = [ranks for ranks in own if ranks.whole is None]
             assert len(few) <= 1  # a second one would have the users learn again

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -41,6 +42,7 @@ from federec.federation.round import select
 from federec.federation.scoring import rank_own, score_global
 from federec.federation.server import Sum
 from federec.federation.state import State
+from federec.federation.threads import all_torch_threads
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod
 from federec.methods.forms import DecayedPairs
@@ -371,9 +373,10 @@ class DeviceTrainer:
 
     def _rank_global(self, ranks: Sampled | SampleRanks, state: State) -> None:
         """Rank the users who are not ranked yet with the server's rows."""
-        size = self.engine.few if ranks.whole is None else self.engine.full
-        for users in self.group.mine(ranks.missing()).split(size):
-            ranks.add(users, partial(self.engine.score, state, users))
+        few = ranks.whole is None
+        with nullcontext() if few else all_torch_threads():
+            for users in self.group.mine(ranks.missing()).split(self.engine.few if few else self.engine.full):
+                ranks.add(users, partial(self.engine.score, state, users))
 
 
 class CentralTrainer:
