@@ -72,7 +72,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as cache:
             first, again = (measure(text.split(), cache, asked.threads) for _ in range(2))
             torch = measure([*text.split(), "--engine", "torch"], cache, asked.threads) if first.compiling else None
-        figures = [f"{first.compiling:.1f}", f"{first.cpu:.1f}", f"{again.cpu:.1f}", f"{torch.cpu:.1f}" if torch else ""]
+        figures = [
+            f"{first.compiling:.1f}",
+            f"{first.cpu:.1f}",
+            f"{again.cpu:.1f}",
+            f"{torch.cpu:.1f}" if torch else "",
+        ]
         rows.append([f"`{text}`", first.engine, *figures])
         print(*rows[-1], sep="  ", flush=True)
     if asked.page:

@@ -87,7 +87,8 @@ class RunFolder(RunRecord):
 
     def refuse_unlike(self, config: RunConfig) -> None:
         """Refuse to continue a run with other settings than these."""
-        if self.federated or self.config().text() != config.text():
+        held = read_bytes(self.path / "config.yaml").decode(errors="replace")
+        if self.federated or held != config.text():
             raise UserError(f"{self.path}: holds a run with other settings; choose another folder")
 
     def _holds(self) -> str:

@@ -189,11 +189,8 @@ def joined() -> Iterator[Group]:
         return
     group = Ranks()
     signal.signal(signal.SIGTERM, _told_to_stop)  # torchrun stops all processes when one has ended
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with _watched():
-        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
-        store = PrefixStore(_meet(store, rank, size), store)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        _connect()
     try:
         yield group
     except UserError as error:
@@ -202,6 +199,14 @@ def joined() -> Iterator[Group]:
             raise
         sys.exit(2)
     dist.destroy_process_group()  # only after a success: with a lost process there is no orderly end
+
+
+def _connect() -> None:
+    """Find the other processes."""
+    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    store = PrefixStore(_meet(store, rank, size), store)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
 
 
 def _meet(store: Store, rank: int, size: int) -> str:
