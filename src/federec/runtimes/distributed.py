@@ -195,10 +195,13 @@ def joined() -> Iterator[Group]:
         yield group
     except UserError as error:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that torchrun does not stop the others before they are done
-        if group.first or isinstance(error, Lost):
+        if isinstance(error, Lost):
+            raise  # with a lost process there is no orderly end
+        dist.destroy_process_group()
+        if group.first:
             raise
         sys.exit(2)
-    dist.destroy_process_group()  # only after a success: with a lost process there is no orderly end
+    dist.destroy_process_group()
 
 
 def _connect() -> None:
