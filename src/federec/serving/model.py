@@ -18,14 +18,13 @@ from federec.federation.newcomers import Newcomers, devices_of
 from federec.methods.base import DeviceMethod
 from federec.methods.fedease import FedEASE
 from federec.network.catalogue import Catalogue
+from federec.serving.written import SHORT, Beginnings, Ranked, items_of, objects
 
 MOST = 100
 """Items in a list, at most."""
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float32]
-Ranked = tuple[Codes, Floats]
-"""Item codes, best first, and their scores."""
 
 
 class Unknown(Exception):
@@ -61,19 +60,49 @@ class Served:
             newcomers = None
         if run is None:
             none = np.empty((0, 0), np.int32)
-            return Served(name, model.catalogue, {}, none, none.astype(np.float32), newcomers)
-        items, scores = run.best_items(MOST)
-        rows = {str(label): row for row, label in enumerate(run.data.user_ids)}
-        return Served(name, model.catalogue, rows, items.astype(np.int32), scores, newcomers)
+            served = Served(name, model.catalogue, {}, none, none.astype(np.float32), newcomers)
+        else:
+            items, scores = run.best_items(MOST)
+            rows = {str(label): row for row, label in enumerate(run.data.user_ids)}
+            served = Served(name, model.catalogue, rows, items.astype(np.int32), scores, newcomers)
+        _ = served.items, served.beginnings  # now: processes that are forked later share them
+        return served
+
+    @cached_property
+    def items(self) -> tuple[str, ...]:
+        """By code, the object of each item in JSON, up to its score."""
+        return items_of(self.catalogue)
+
+    @cached_property
+    def beginnings(self) -> Beginnings:
+        """By row, the first items of each user's list in JSON."""
+        return Beginnings.of(objects(self.items, self._listed(row, SHORT)) for row in range(len(self.lists)))
+
+    def text_of_user(self, label: str, k: int) -> bytes:
+        """A user's k best items in JSON, with commas between them."""
+        row = self._row(label)
+        if k <= SHORT:
+            return self.beginnings.first(row, k)
+        return ", ".join(objects(self.items, self._listed(row, k))).encode()
+
+    def text_of_items(self, labels: list[str], k: int) -> bytes:
+        """What `of_items` gives in JSON, with commas between the items."""
+        return ", ".join(objects(self.items, self.of_items(labels, k))).encode()
 
     def of_user(self, label: str, k: int) -> Ranked:
         """A user's k best items."""
+        return self._listed(self._row(label), k)
+
+    def _row(self, label: str) -> int:
         row = self.rows.get(label)
         if row is None:
             raise Unknown(f"no user is called '{label:.80}'")
-        listed = self.lists[row, :k]
-        codes: Codes = listed[listed >= 0].astype(np.int64)
-        return codes, self.scores[row, : len(codes)]
+        return row
+
+    def _listed(self, row: int, k: int) -> Ranked:
+        fine = np.isfinite(self.scores[row]) & (self.lists[row] >= 0)
+        codes: Codes = self.lists[row, fine][:k].astype(np.int64)
+        return codes, self.scores[row, fine][:k]
 
     def of_items(self, labels: list[str], k: int) -> Ranked:
         """The k best other items for somebody who has these, oldest first; for nobody known, if there are none."""
@@ -111,14 +140,16 @@ class Served:
 
 
 def best(scores: Floats, k: int) -> Ranked:
-    """The k items with the highest scores, best first; among equals the one that comes first. A score that is not a
-    number counts as the lowest."""
-    scores = np.where(np.isnan(scores), -np.inf, scores)
-    k = min(k, int((scores > -np.inf).sum()))
+    """The k items with the highest scores, best first; among equals the one that comes first. Those whose score is
+    not finite are left out."""
+    scores = np.where(np.isfinite(scores), scores, -np.inf)
+    k = min(k, int(np.count_nonzero(scores > -np.inf)))
     if k <= 0:
         return np.empty(0, np.int64), np.empty(0, np.float32)
-    least = np.partition(scores, len(scores) - k)[len(scores) - k]
-    found = np.flatnonzero(scores >= least)  # may be more than k, where several are equal
+    # The k-th highest of the maxima of groups is not above that of all scores, and found sooner.
+    peaks = scores[: len(scores) // 16 * 16].reshape(16, -1).max(0) if len(scores) >= 16 * k else scores
+    least = np.partition(peaks, len(peaks) - k)[len(peaks) - k]
+    found = np.flatnonzero(scores >= least)
     order = found[np.argsort(-scores[found], kind="stable")][:k]
     return order, scores[order]
 
@@ -126,8 +157,10 @@ def best(scores: Floats, k: int) -> Ranked:
 def pair_scores(method: DeviceMethod, shared: Params, history: Codes) -> Floats:
     """FedEASE's scores for one history, from the rows of its items only: the whole matrix takes fifty times as long."""
     assert isinstance(method, FedEASE)
-    items = torch.from_numpy(history)
-    count = torch.tensor([len(items)])
-    weight = method.item_weight(shared, History(count, items[None], count, devices_of([], 0)))
-    found: Floats = (weight @ shared["weights"][items])[0].numpy()
+    items, count = torch.from_numpy(history)[None], torch.tensor([len(history)])
+    weight = method.item_weight(shared, History(count, items, count, _NOBODY))[0].numpy()
+    found: Floats = weight @ shared["weights"].numpy()[history]
     return found
+
+
+_NOBODY = devices_of([], 0)
