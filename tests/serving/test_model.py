@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from federec.runtimes.run import Run
-from federec.serving.model import Unknown, best, pair_scores
+from federec.serving.model import Unknown, best, pair_scores, pair_weights
 
 
 def test_users_get_what_the_run_recommends(served, served_run):
@@ -33,7 +33,8 @@ def test_the_quick_way_of_fedease_is_its_own(served):
     shared = model.newcomers.state.shared | {"recency": torch.tensor([2.0])}
     newcomers = dataclasses.replace(model.newcomers, state=dataclasses.replace(model.newcomers.state, shared=shared))
     history = np.array([5, 1, 8])
-    assert pair_scores(newcomers.method, shared, history) == pytest.approx(newcomers.scores([history])[0], abs=1e-5)
+    found = pair_scores(pair_weights(newcomers.method, shared), shared, history)
+    assert found == pytest.approx(newcomers.scores([history])[0], abs=1e-5)
 
 
 def test_order_and_repeats(served):

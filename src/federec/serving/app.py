@@ -20,7 +20,7 @@ import federec
 from federec.errors import first_fault
 from federec.runtimes.bounds import Refused, read_body
 from federec.serving.metrics import Metrics
-from federec.serving.model import MOST, Served, Unknown
+from federec.serving.model import LONGEST, MOST, Served, Unknown
 from federec.serving.written import quoted
 
 PATH = "/recommend"
@@ -28,7 +28,7 @@ BODY = 1 << 16
 """Bytes of a request, at most."""
 SECONDS = 5.0
 """In which a request's body must arrive."""
-_USERS, _ITEMS = 100, 1000
+_USERS = 100
 
 Label = Annotated[StrictInt | StrictStr, Field(description='An id, as in the data: `42` and `"42"` are the same.')]
 
@@ -42,7 +42,7 @@ class Asked(BaseModel):
     users: list[Label] | None = Field(None, min_length=1, max_length=_USERS, description="Several users of the run.")
     items: list[Label] | None = Field(
         None,
-        max_length=_ITEMS,
+        max_length=LONGEST,
         description="The items of somebody who is not named, oldest first; an empty list for somebody who has none. "
         "They are neither kept nor logged.",
     )

@@ -15,13 +15,14 @@ from federec.cohort.layers import Params
 from federec.errors import UserError
 from federec.export.model import Trained
 from federec.federation.newcomers import Newcomers, devices_of
-from federec.methods.base import DeviceMethod
 from federec.methods.fedease import FedEASE
 from federec.network.catalogue import Catalogue
 from federec.serving.written import SHORT, Beginnings, Ranked, items_of, objects
 
 MOST = 100
 """Items in a list, at most."""
+LONGEST = 1000
+"""Items of somebody who is not named, at most."""
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -123,20 +124,22 @@ class Served:
         assert newcomers is not None
         if newcomers.linear is not None:
             return newcomers.linear.scores(history)
-        if self.weighs_pairs:
-            return pair_scores(newcomers.method, newcomers.state.shared, history)
+        if self.pair_weights is not None:
+            return pair_scores(self.pair_weights, newcomers.state.shared, history)
         found: Floats = newcomers.scores([history])[0]
         return found
 
     @cached_property
-    def weighs_pairs(self) -> bool:
-        """Whether scores are sums of a matrix' rows: then only those of the history are read."""
-        return self.newcomers is not None and type(self.newcomers.method) is FedEASE
+    def pair_weights(self) -> Floats | None:
+        """Weights of a history's items, where scores are sums of a matrix' rows: then only its rows are read."""
+        if self.newcomers is None or type(self.newcomers.method) is not FedEASE:
+            return None
+        return pair_weights(self.newcomers.method, self.newcomers.state.shared)
 
     @property
     def quick(self) -> bool:
         """Whether scores for a list of items take about a millisecond."""
-        return self.newcomers is not None and (self.newcomers.linear is not None or self.weighs_pairs)
+        return self.newcomers is not None and (self.newcomers.linear is not None or self.pair_weights is not None)
 
 
 def best(scores: Floats, k: int) -> Ranked:
@@ -154,13 +157,16 @@ def best(scores: Floats, k: int) -> Ranked:
     return order, scores[order]
 
 
-def pair_scores(method: DeviceMethod, shared: Params, history: Codes) -> Floats:
-    """FedEASE's scores for one history, from the rows of its items only: the whole matrix takes fifty times as long."""
-    assert isinstance(method, FedEASE)
-    items, count = torch.from_numpy(history)[None], torch.tensor([len(history)])
-    weight = method.item_weight(shared, History(count, items, count, _NOBODY))[0].numpy()
-    found: Floats = weight @ shared["weights"].numpy()[history]
+def pair_weights(method: FedEASE, shared: Params) -> Floats:
+    """[LONGEST] weights of the items of a history, oldest first. A shorter one has the last of them: they depend on how
+    many items are newer."""
+    count = torch.tensor([LONGEST])
+    history = History(torch.zeros(1), torch.zeros(1, LONGEST), count, devices_of([], 0))
+    found: Floats = method.item_weight(shared, history)[0].numpy()
     return found
 
 
-_NOBODY = devices_of([], 0)
+def pair_scores(weights: Floats, shared: Params, history: Codes) -> Floats:
+    """FedEASE's scores for one history, from the rows of its items only: the whole matrix takes fifty times as long."""
+    found: Floats = weights[LONGEST - len(history) :] @ shared["weights"].numpy()[history]
+    return found
