@@ -27,7 +27,7 @@ from federec.errors import UserError
 from federec.federation.channel import Channel
 from federec.federation.device import learn
 from federec.federation.scoring import score_global, score_own
-from federec.federation.state import State
+from federec.federation.state import State, with_mean_rows
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore
 
@@ -136,7 +136,7 @@ class Newcomers:
                 [place for place, size in enumerate(param.shape) if size == ITEMS],
             )
             if param.rows or items == [0]:
-                value = _with_mean_rows(value, count)
+                value = with_mean_rows(value, count)
             for place in () if items == [0] else items:
                 size = list(value.shape)
                 size[place] = count
@@ -147,7 +147,7 @@ class Newcomers:
     def _start(self, devices: int) -> State:
         state = State.start(self.method, self.n_items - self.new, devices, self.seed)
         for store in state.stores.values():
-            store.start = _with_mean_rows(store.start, self.new)
+            store.start = with_mean_rows(store.start, self.new)
         state.shared = {name: value.cpu() for name, value in self.state.shared.items()}
         return state
 
@@ -210,10 +210,6 @@ def devices_of(histories: Sequence[NDArray[np.int64]], n_items: int) -> Devices:
     gaps = np.concatenate([np.sort(items) - np.arange(len(items)) for items in flat]).astype(np.int32)
     alike = torch.zeros(len(histories), dtype=torch.int64)  # draws do not depend on who is asked for beside
     return Devices(n_items, ptr, train, ptr, torch.from_numpy(gaps), ptr, train, numbers=alike)
-
-
-def _with_mean_rows(table: Tensor, count: int) -> Tensor:
-    return torch.cat([table, table.mean(0, keepdim=True).expand(count, *table.shape[1:])])
 
 
 def _floats(values: Tensor) -> Floats:
