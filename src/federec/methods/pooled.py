@@ -75,7 +75,7 @@ class PooledMethod(CentralMethod):
         """Users, items and labels of the epoch's mini-batches: all devices' samples, shuffled together."""
         samples = [torch.cat(column) for column in zip(*self.draw(devices, seed, round_), strict=True)]
         order = samples.pop().argsort(stable=True)
-        yield from zip(*(column[order].split(self.batch) for column in samples), strict=True)
+        yield from zip(*(column.index_select(0, order).split(self.batch) for column in samples), strict=True)
 
     def draw(self, devices: Devices, seed: int, round_: int) -> Iterator[tuple[Tensor, ...]]:
         """Each positive and its negatives, some users at a time: users, items, labels, random keys."""
@@ -87,9 +87,10 @@ class PooledMethod(CentralMethod):
             some = by_length[part]
             samples = draw(devices, some, seed, round_, self.negatives)
             position = torch.arange(samples.items.shape[1])
-            real = position < samples.counts[:, None]
+            real = (position < samples.counts[:, None]).flatten().nonzero().squeeze(1)
             key = streams.bits(samples.key[:, None], streams.SHUFFLE + position)
-            yield some[:, None].expand_as(real)[real], samples.items[real], samples.labels[real], key[real]
+            columns = some[:, None].expand_as(key), samples.items, samples.labels, key
+            yield tuple(column.flatten().index_select(0, real) for column in columns)
 
     def gradient(self, p: Params, *batch: Tensor) -> Params:
         """The gradient of a mini-batch's loss: by autograd here. A method may know it in closed form."""
