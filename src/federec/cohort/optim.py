@@ -54,9 +54,21 @@ class WholeAdam:
         """One step; every parameter has a gradient."""
         self.count += 1
         (value, m, v), found = self._parts, [gradients[name] for name in self.names]
-        adam = {"lr": self.lr, "beta1": self.adam.beta1, "beta2": self.adam.beta2, "eps": self.adam.eps}
-        plain = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
-        torch._fused_adam_(value, found, m, v, [], [self.count] * len(found), **adam, **plain)
+        torch._fused_adam_(
+            value,
+            found,
+            m,
+            v,
+            [],
+            [self.count] * len(found),
+            lr=self.lr,
+            beta1=self.adam.beta1,
+            beta2=self.adam.beta2,
+            eps=self.adam.eps,
+            weight_decay=0.0,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def close(self) -> None:
         """Write the number of steps into the model."""

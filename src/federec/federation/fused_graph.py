@@ -82,8 +82,9 @@ def graph_of(form: GraphScore, devices: Devices) -> Graph:
     """Who has which items, for the kernel."""
     count, pairs = len(devices), devices.pairs
     user_ptr = torch.searchsorted(pairs, torch.arange(devices.n_items + 1) * count)
-    arrays = devices.distinct_ptr, devices.distinct, user_ptr, (pairs % count).int()
-    return Graph(*(array.numpy() for array in arrays), form.neighbours)
+    users = (pairs % count).int()
+    arrays = (array.numpy() for array in (devices.distinct_ptr, devices.distinct, user_ptr, users))
+    return Graph(form.neighbours, *arrays)
 
 
 def server_of(form: GraphScore, state: State) -> Server:

@@ -1,5 +1,5 @@
-"""CPU kernel for graph attention on devices, as `mathematics.attention` has it: one gradient of a device's loss, clipped,
-noised and hidden among pseudo rows on its way into the sum.
+"""CPU kernel for graph attention on devices, as `mathematics.attention` has it: one gradient of a device's loss,
+clipped, noised and hidden among pseudo rows on its way into the sum.
 
 With G = W W', s = W a and t = W a' no device multiplies by W on its way forward. For its items j with rows v_j, peers
 n_jk and the user's vector u,
@@ -7,7 +7,8 @@ n_jk and the user's vector u,
     x = sum_j b_j m_j,        b = softmax_j LeakyReLU(s . u + t . m_j)                m_0 = u
     r_k = x . y_k,            y_k = v_k G                                             for an item that is not the user's
     r_j = (x . y_j - b_j o_j) / (1 - b_j),    o_j = m_j . y_j                         for one that is
-y, s . v, t . v and t . n are the same on all devices, and taken once. On the way back dW = (dG + dG') W + ds a' + dt a''.
+y, s . v, t . v and t . n are the same on all devices, and computed once. On the way back
+    dW = (dG + dG') W + ds x a + dt x a'                                              x: outer product
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ class Server(NamedTuple):
 class Graph(NamedTuple):
     """Who has which items: devices' distinct items, and all users of each item, by their numbers."""
 
+    neighbours: int
+    """Peers of an item at most."""
     ptr: Any
     items: Any
     user_ptr: Any
     users: Any
-    neighbours: int
-    """Peers of an item at most."""
 
 
 class Plan(NamedTuple):
@@ -215,8 +216,8 @@ def _peers(graph: Any, user: int, item: int, key: Any, out: Any) -> int:
         return 0
     own = np.searchsorted(users, user)
     random = bits(key, _MATCHING + np.uint64(item)) >> np.uint64(32)
-    at = np.int64((random * np.uint64(others)) >> np.uint64(32))
-    count = min(graph.neighbours, others)
+    at: Any = np.int64((random * np.uint64(others)) >> np.uint64(32))
+    count: int = min(graph.neighbours, others)
     for k in range(count):
         out[k] = users[at + (at >= own)]
         at = at + 1 if at + 1 < others else 0

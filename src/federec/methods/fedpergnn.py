@@ -133,8 +133,17 @@ class FedPerGNN(DeviceMethod):
     def fused_form(self, n_items: int) -> Form | None:
         if self.target == "ratings":
             return None
-        rates = {"rate": self.lr, "neighbours": self.neighbours, "pseudo": self.pseudo}
-        return GraphScore("items", _LAYERS, "anonymous", "user", **rates, clip=self.clip, noise=self.laplace)
+        return GraphScore(
+            table="items",
+            layers=_LAYERS,
+            vectors="anonymous",
+            user="user",
+            rate=self.lr,
+            neighbours=self.neighbours,
+            pseudo=self.pseudo,
+            clip=self.clip,
+            noise=self.laplace,
+        )
 
     def download_bytes(self, cohort: Cohort) -> Tensor | None:
         """Rows with their codes, layers, and the vectors of the anonymous users."""

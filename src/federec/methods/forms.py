@@ -139,7 +139,8 @@ class NeuralScore:
 @dataclass(frozen=True)
 class GraphScore:
     """Attention over a device's items and other users who have them (`mathematics.attention`). A device takes one
-    gradient: its user's vector steps by Adam, those of rows and layers are sent, clipped, noisy and with pseudo rows."""
+    gradient: its user's vector steps by Adam; those of rows and layers are clipped and sent with noise and pseudo rows.
+    """
 
     table: str
     """Shared item rows v."""

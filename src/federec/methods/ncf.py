@@ -14,7 +14,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from federec.cohort.layers import Param, Params, mlp, mlp_params
+from federec.cohort.layers import Param, Params, mlp_params
 from federec.data.split import Split
 from federec.methods.pooled import PooledMethod
 
@@ -46,8 +46,9 @@ class NCF(PooledMethod):
         return rows | mlp_params("mlp", (2 * self.dim, *self.hidden, 1))
 
     def score(self, p: Params, users: Tensor, items: Tensor) -> Tensor:
-        pair = torch.cat([embedding(users, p["users"]), embedding(items, p["items"])], 1)
-        return mlp(_layers(p, 1), "mlp", pair[None])[0]
+        own, theirs = p["mlp.0.weight"].split(self.dim)
+        first = embedding(users, p["users"]) @ own + embedding(items, p["items"]) @ theirs + p["mlp.0.bias"]
+        return self.above(p, first.relu()[None])[0]
 
     def gradient(self, p: Params, *batch: Tensor) -> Params:
         users, items, labels = batch
@@ -59,7 +60,7 @@ class NCF(PooledMethod):
             x.append(torch.addmm(bias, x[-1], weight).relu_())
         logits = torch.addmm(biases[-1], x[-1], weights[-1])
         error = (logits.sigmoid_() - labels[:, None]).div_(len(labels))  # with respect to what a layer gives
-        found = {}
+        found: Params = {}
         for i in reversed(range(1, self.depth)):
             found |= {f"mlp.{i}.weight": x[i - 1].T @ error, f"mlp.{i}.bias": error.sum(0)}
             error = torch.ops.aten.threshold_backward(error @ weights[i].T, x[i - 1], 0)
@@ -74,19 +75,15 @@ class NCF(PooledMethod):
         size = max(1, (_GPU_PAIRS if users.is_cuda else _PAIRS) // len(theirs))
         return torch.cat([self.above(model, (some[:, None] + theirs).relu_()) for some in mine.split(size)])
 
-    def above(self, model: Params, x: Tensor) -> Tensor:
+    def above(self, p: Params, x: Tensor) -> Tensor:
         """Logits [C, K] from what the first layer gives, [C, K, width]."""
         flat = x.flatten(0, 1)
         for i in range(1, self.depth - 1):
-            flat = torch.addmm(model[f"mlp.{i}.bias"], flat, model[f"mlp.{i}.weight"]).relu_()
+            flat = torch.addmm(p[f"mlp.{i}.bias"], flat, p[f"mlp.{i}.weight"]).relu_()
         last = self.depth - 1
-        return torch.addmm(model[f"mlp.{last}.bias"], flat, model[f"mlp.{last}.weight"]).view(x.shape[:2])
+        return torch.addmm(p[f"mlp.{last}.bias"], flat, p[f"mlp.{last}.weight"]).view(x.shape[:2])
 
     @property
     def depth(self) -> int:
+        """Layers of the MLP."""
         return len(self.hidden) + 1
-
-
-def _layers(p: Params, copies: int) -> Params:
-    """The MLP's layers as `mlp` wants them: once for each of the stacked inputs."""
-    return {k: v.expand(copies, *v.shape) for k, v in p.items() if k.startswith("mlp.") and "/" not in k}

@@ -35,9 +35,10 @@ class Recency(Plugin):
     """Added to every weight: what the oldest positives keep."""
 
     def fuse(self, form: Form) -> Form | None:
-        if isinstance(form, NeuralScore | GraphScore) or (isinstance(form, LinearScore | AdditiveScore) and not form.mixing):
-            return replace(form, emphasis=Emphasis(self.half_life, self.least))
-        return None
+        emphasis = Emphasis(self.half_life, self.least)
+        if isinstance(form, LinearScore | AdditiveScore) and not form.mixing:
+            return replace(form, emphasis=emphasis)
+        return replace(form, emphasis=emphasis) if isinstance(form, NeuralScore | GraphScore) else None
 
     def fit(self, cohort: Cohort) -> None:
         history = cohort.history
