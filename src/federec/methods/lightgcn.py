@@ -97,14 +97,18 @@ class LightGCN(PooledMethod):
 
 def adjacency(split: Split) -> Tensor:
     """D^-1/2 A D^-1/2 over users, then items, as a sparse matrix."""
-    n_users, size = split.data.n_users, split.data.n_users + split.data.n_items
+    n_users, n_items = split.data.n_users, split.data.n_items
     ptr, train, *_ = split.distinct  # a pair that the data repeats is one edge
-    users = torch.from_numpy(np.repeat(np.arange(n_users), np.diff(ptr)))
-    items = torch.from_numpy(train.astype(np.int64)) + n_users
-    ends = torch.stack([torch.cat([users, items]), torch.cat([items, users])])
-    degree = torch.bincount(ends[0], minlength=size).float()
-    weight = (degree[ends[0]] * degree[ends[1]]).rsqrt()
-    graph = torch.sparse_coo_tensor(ends, weight, (size, size), check_invariants=True).coalesce()
+    owner = np.repeat(np.arange(n_users), np.diff(ptr))
+    of_users = np.sort(owner * n_items + train) % n_items + n_users
+    of_items = owner[np.argsort(train, kind="stable")]
+    degree = np.concatenate([np.diff(ptr), np.bincount(train, minlength=n_items)])
+    starts, ends = (
+        torch.from_numpy(array.astype(np.int32))
+        for array in (np.concatenate([[0], np.cumsum(degree)]), np.concatenate([of_users, of_items]))
+    )
+    edges = torch.from_numpy(degree).float()
+    weight = (edges.repeat_interleave(torch.from_numpy(degree)) * edges[ends]).rsqrt()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls this form "beta"; products with it are five times faster
-        return graph.to_sparse_csr()
+        return torch.sparse_csr_tensor(starts, ends, weight, (len(degree), len(degree)), check_invariants=True)
