@@ -3,11 +3,13 @@
     python benchmarks/scaling.py --threads [1 2 4 8 16] [--method pfedrec fedrap fedncf fedrecgel] [--rounds 6] [--page]
     python benchmarks/scaling.py [--processes 1 2] [--data ml-1m] [--method pfedrec] [--engine fused] [--rounds 20]
                                  [--page]
+    python benchmarks/scaling.py --mbit 100 [--participation 0.01 0.1 1] [--page]
 
 Without numbers, `--threads` are 1, 2, 4, ... up to the number of cores. A round has its evaluation; seconds are the
 median of rounds, which are the same ones for every number of threads. A round under torchrun lasts as long as its
-slowest process, which has one thread. With more workers than idle cores the table says little. With `--page` the
-section of docs/benchmarks.md is written too.
+slowest process, which has one thread. With more workers than idle cores the table says little. With `--mbit` two
+machines with a line of that speed between them train 10,000 devices on 100,000 items: two network namespaces, which
+needs root. With `--page` the section of docs/benchmarks.md is written too.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from machines import two_machines
 from page import bars, put, table
+from safetensors.numpy import load_file
 
 from federec.data.split import leave_one_out
 from federec.runs.config import RunConfig
@@ -68,6 +72,52 @@ def doubling(most: int) -> list[int]:
     return sorted({*(2**power for power in range(most.bit_length())), most})
 
 
+def generated(folder: str) -> str:
+    """Data of 10,000 devices on 100,000 items."""
+    counts = ["--users", "10000", "--items", "100000", "--interactions", "1000000"]
+    command = [sys.executable, "-m", "federec", "data", "generate", *counts, "--out", f"{folder}/data"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return f"{folder}/data"
+
+
+def over_line(asked: argparse.Namespace, data: str, participation: float) -> tuple[float, float, float]:
+    """Median seconds of a round on two machines, the MB that the first sends in a round, and the MB of all shared
+    parameters."""
+    with tempfile.TemporaryDirectory() as folder, two_machines(asked.mbit) as machines:
+        out, running = Path(folder) / "run", []
+        for machine in machines:
+            first = machine is machines[0]
+            command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+            command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "10.0.0.1:29500", "--local-addr", machine.address]
+            command += ["--rdzv-conf", f"is_host={int(first)}", "-m", "federec", "train", *asked.method]
+            command += ["--data", data, "--engine", asked.engine, "--rounds", str(asked.rounds), "--out", str(out)]
+            command += ["--participation", str(participation), "--evaluate-users", "1000", "--quiet"]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+            running.append(subprocess.Popen(machine.command(*command), env=environment, stdout=subprocess.DEVNULL))
+        codes = [process.wait() for process in running]
+        if any(codes):
+            raise SystemExit("a machine ended with an error")
+        lines = [json.loads(line)["seconds"] for line in (out / "rounds.jsonl").read_text().splitlines()]
+        state = load_file(out / "model" / f"state-{len(lines)}.safetensors")
+        sent = machines[0].sent() / len(lines) / 1e6
+    shared = sum(value.nbytes for name, value in state.items() if name.startswith("shared:")) / 1e6
+    return median(line["train"] + line["evaluate"] for line in lines[1:]), sent, shared
+
+
+def line_table(asked: argparse.Namespace) -> None:
+    rows: list[list[str]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = generated(folder)
+        for participation in asked.participation:
+            seconds, sent, shared = over_line(asked, data, participation)
+            rows.append([f"{participation:.0%}", f"{shared:.1f}", f"{sent:.2f}", f"{seconds:.2f}"])
+            print(*rows[-1], flush=True)
+    title = f"{asked.method[0]}, 10,000 devices, 100,000 items, {asked.mbit} Mbit/s between the machines."
+    text = f"{title}\n\n{table(['take part', 'shared parameters, MB', 'sent a round, MB', 's a round'], rows)}"
+    if asked.page:
+        put("scaling-line", "Two machines", text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
@@ -76,6 +126,8 @@ def main() -> None:
     parser.add_argument("--method", nargs="+", help=f"default: with threads {' '.join(METHODS)}, else pfedrec")
     parser.add_argument("--engine", default="fused")
     parser.add_argument("--rounds", type=int, help="default: 6 in threads, 20 in processes")
+    parser.add_argument("--mbit", type=int, help="of the line between two machines, instead of processes of one")
+    parser.add_argument("--participation", nargs="+", type=float, default=[0.01, 0.1, 1.0], help="with --mbit")
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
@@ -83,6 +135,8 @@ def main() -> None:
     counts = (asked.threads or doubling(cores)) if threaded else asked.processes
     asked.method = asked.method or (METHODS if threaded else ["pfedrec"])
     asked.rounds = asked.rounds or (6 if threaded else 20)
+    if asked.mbit:
+        return line_table(asked)
     measure = in_threads if threaded else in_processes
     rows: list[list[str]] = []
     drawn = {}

@@ -88,11 +88,11 @@ class Dealt(NamedTuple):
 
 
 def deal(costs: NDArray[np.int64], count: int, least: int, most: int) -> Dealt:
-    """Cut users, sorted by falling cost, into parts for `count` threads to take. Half of them make one part for each thread,
-    a quarter the next ones, and so on: threads that were slower so far take fewer of the small parts at the end. All
-    parts have users of all costs, so what a user costs beside its samples does not matter. There are at most so many
-    parts for each thread, and only one where others would cost less than `least`. They only depend on the costs and
-    the number of threads: a sum over parts is the same in every run."""
+    """Cut users, sorted by falling cost, into parts for `count` threads to take. Half of them make one part for each
+    thread, a quarter the next ones, and so on: threads that were slower so far take fewer of the small parts at the
+    end. All parts have users of all costs, so what a user costs beside its samples does not matter. There are at most
+    so many parts for each thread, and only one where others would cost less than `least`. They only depend on the
+    costs and the number of threads: a sum over parts is the same in every run."""
     total = int(costs.sum())
     halvings = 0
     while halvings < most - 1 and total >> (halvings + 1) >= count * least:
