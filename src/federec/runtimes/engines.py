@@ -23,7 +23,7 @@ from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.federation.threads import all_torch_threads, one_torch_thread
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import DecayedPairs
+from federec.methods.forms import AdditiveScore, LinearScore, NeuralScore
 
 log = logging.getLogger("federec")
 
@@ -33,6 +33,10 @@ _LOADED = 2.0
 
 _SCORES = 1 << 22
 """Scores of all items that a CPU's kernel holds for some users at a time."""
+
+
+_WHOLE = (LinearScore, AdditiveScore, NeuralScore)
+"""Forms whose rounds and scores the CPU's kernels do as a whole: torch has little to do beside them."""
 
 
 class Engine(Protocol):
@@ -111,14 +115,13 @@ class Fused:
     def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link, evaluated: Tensor) -> None:
         """`evaluated`: for each device, whether it is ranked."""
         self.method, self.devices, self.seed, self.link, self.evaluated = method, devices, seed, link, evaluated
+        self.alone = _on_cpu(devices) and isinstance(method.fused_form(devices.n_items), _WHOLE)
         some = max(8, min(128, _SCORES // devices.n_items))
-        self.few, self.full = (1 << 13, some) if _on_cpu(devices) else (1 << 14, 256)
+        self.few, self.full = (1 << (13 if self.alone else 11), some) if _on_cpu(devices) else (1 << 14, 256)
         self.warm = False
 
     def torch_threads(self) -> AbstractContextManager[None]:
-        # The server of a form of pairs solves, which torch does in all threads.
-        solves = isinstance(self.method.fused_form(self.devices.n_items), DecayedPairs)
-        return one_torch_thread() if _on_cpu(self.devices) and not solves else nullcontext()
+        return one_torch_thread() if self.alone else nullcontext()
 
     def compiled(self, state: State) -> bool:
         """Whether the kernels have been compiled on this machine before."""
