@@ -50,7 +50,11 @@ class Sums:
     def __init__(self, devices: Devices, shape: tuple[int, ...], values: int) -> None:
         """`shape` is that of the item rows which are sent, [M, dim], `values` the size of all layers."""
         self.devices, self.threads, self.least = devices, threads(), _LEAST * shape[0]
-        self.most = max(1, min(_PARTS, _BYTES // (4 * self.threads * (math.prod(shape) + values + 1))))
+        self.most = (
+            1
+            if self.threads == 1
+            else max(1, min(_PARTS, _BYTES // (4 * self.threads * (math.prod(shape) + values + 1))))
+        )
         """Parts for each thread."""
         self.shapes = [(self.threads * self.most, *size) for size in (shape, (values,))]
         self.rows, self.layers = (lend(devices, floats, *size) for size in self.shapes)
