@@ -95,6 +95,8 @@ class AdditiveScore:
     """All steps shrink by this after each round."""
     tolerance: float
     """Change of the mean loss since the round began, as a fraction of it, below which a device stops after a pass."""
+    alternate: bool = False
+    """c and d step after w and b, with the new ones; all step at once otherwise."""
     rho: float = 0.0
     """How far w, b and d are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     common_rho: float = 0.0

@@ -42,7 +42,7 @@ class SAM(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if isinstance(form, NeuralScore):
             return replace(form, rho_shared=self.rho_shared, rho_private=self.rho_private)
-        if isinstance(form, AdditiveScore) and form.common and form.own and not form.mixing:
+        if isinstance(form, AdditiveScore) and form.common and form.own and not (form.mixing or form.alternate):
             return replace(form, rho=self.rho_private, common_rho=self.rho_shared)
         if isinstance(form, LinearScore) and not form.mixing:
             return replace(form, rho=self.rho_private, item_rho=self.rho_private if form.own else self.rho_shared)
