@@ -77,3 +77,36 @@ def errors(z: Any, sides: Any, weights: Any, out: Any) -> Any:
         total += error
         out[i] = error
     return loss, total
+
+
+@jit
+def dots(x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any, y2: Any, y3: Any, out: Any) -> None:
+    """out[m, k] = y_m . x_k of four by four vectors, which are loaded once for four products."""
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = np.float32(0.0)
+    c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = np.float32(0.0)
+    for i in range(len(x0)):
+        p, q, r, s = x0[i], x1[i], x2[i], x3[i]
+        a, b, c, d = y0[i], y1[i], y2[i], y3[i]
+        a0, a1, a2, a3 = a0 + a * p, a1 + a * q, a2 + a * r, a3 + a * s
+        b0, b1, b2, b3 = b0 + b * p, b1 + b * q, b2 + b * r, b3 + b * s
+        c0, c1, c2, c3 = c0 + c * p, c1 + c * q, c2 + c * r, c3 + c * s
+        d0, d1, d2, d3 = d0 + d * p, d1 + d * q, d2 + d * r, d3 + d * s
+    out[0, 0], out[0, 1], out[0, 2], out[0, 3] = a0, a1, a2, a3
+    out[1, 0], out[1, 1], out[1, 2], out[1, 3] = b0, b1, b2, b3
+    out[2, 0], out[2, 1], out[2, 2], out[2, 3] = c0, c1, c2, c3
+    out[3, 0], out[3, 1], out[3, 2], out[3, 3] = d0, d1, d2, d3
+
+
+@jit
+def add_sums(x0: Any, x1: Any, x2: Any, x3: Any, y0: Any, y1: Any, y2: Any, y3: Any, factors: Any) -> None:
+    """x_k += sum_m factors[m, k] y_m of four by four vectors, for the same reason."""
+    a0, a1, a2, a3 = factors[0, 0], factors[0, 1], factors[0, 2], factors[0, 3]
+    b0, b1, b2, b3 = factors[1, 0], factors[1, 1], factors[1, 2], factors[1, 3]
+    c0, c1, c2, c3 = factors[2, 0], factors[2, 1], factors[2, 2], factors[2, 3]
+    d0, d1, d2, d3 = factors[3, 0], factors[3, 1], factors[3, 2], factors[3, 3]
+    for i in range(len(x0)):
+        a, b, c, d = y0[i], y1[i], y2[i], y3[i]
+        x0[i] += a * a0 + b * b0 + c * c0 + d * d0
+        x1[i] += a * a1 + b * b1 + c * c1 + d * d1
+        x2[i] += a * a2 + b * b2 + c * c2 + d * d2
+        x3[i] += a * a3 + b * b3 + c * c3 + d * d3

@@ -151,4 +151,13 @@ class DecayedPairs:
     """Bytes that devices send and receive, for a round, the numbers of their own items and the number of all items."""
 
 
-Form = LinearScore | AdditiveScore | NeuralScore | DecayedPairs
+@dataclass(frozen=True)
+class SampledProducts:
+    """Most of the work is products of large matrices, of which devices need few rows (`mathematics.sampled`): a kernel
+    takes only these, and torch does the rest."""
+
+    laplace: float = 0.0
+    """Scale of the noise on what is sent (`plugins.ldp`)."""
+
+
+Form = LinearScore | AdditiveScore | NeuralScore | DecayedPairs | SampledProducts
