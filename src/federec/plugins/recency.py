@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import PositiveFloat
 
-from federec.methods.forms import AdditiveScore, Emphasis, Form, LinearScore, NeuralScore, SampledProducts
+from federec.methods.forms import AdditiveScore, Emphasis, Form, GraphScore, LinearScore, NeuralScore, SampledProducts
 from federec.plugins.base import Plugin
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ class Recency(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if isinstance(form, SampledProducts):  # whose losses are torch's
             return form
-        if isinstance(form, NeuralScore) or (isinstance(form, LinearScore | AdditiveScore) and not form.mixing):
-            return replace(form, emphasis=Emphasis(self.half_life, self.least))
-        return None
+        emphasis = Emphasis(self.half_life, self.least)
+        if isinstance(form, LinearScore | AdditiveScore) and not form.mixing:
+            return replace(form, emphasis=emphasis)
+        return replace(form, emphasis=emphasis) if isinstance(form, NeuralScore | GraphScore) else None
 
     def fit(self, cohort: Cohort) -> None:
         history = cohort.history
