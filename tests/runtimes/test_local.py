@@ -213,8 +213,8 @@ def test_the_result_says_which_engine_played_and_why(data):
     }
     short = fr.train(fr.PFedRec(dim=4), data, rounds=1).result["engine"]
     assert short == {"used": "torch", "reason": "the run is too short to repay compiling a kernel"}
-    without = fr.train(build("metamf", (), {"dim": 4}), data, rounds=1).result["engine"]
-    assert without == {"used": "torch", "reason": "no kernel plays 'metamf'"}
+    without = fr.train(build("fedals", (), {"dim": 4}), data, rounds=1).result["engine"]
+    assert without == {"used": "torch", "reason": "no kernel plays 'fedals'"}
     central = fr.train("popularity", data, rounds=1).result["engine"]
     assert central == {"used": "torch", "reason": "'popularity' is not trained on devices"}
     clipped = fr.train(fr.PFedRec(dim=4), data, rounds=1, channel=["clip:norm=1"]).result["engine"]

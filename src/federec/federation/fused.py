@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -68,7 +70,7 @@ class LinearRound(FusedRound):
 
 
 class AdditiveRound(FusedRound):
-    """A round of a method with an additive score. Devices rank when it is over: `play` scores nothing."""
+    """A round of a method with an additive score."""
 
     def __init__(self, form: AdditiveScore, inputs: RoundInputs) -> None:
         self.form, self.dim = form, private(inputs.state, form)[0].shape[1]
@@ -91,6 +93,7 @@ class AdditiveRound(FusedRound):
             tolerance=np.float32(form.tolerance),
             rho=np.float32(form.rho),
             common_rho=np.float32(form.common_rho),
+            alternate=form.alternate,
         )
 
     def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
@@ -109,6 +112,11 @@ class AdditiveRound(FusedRound):
                 additive.additive_round(parts, steps, noise, workspace, mix, emphasis, known, tables, players, outcome)
 
         on_threads(ptr, play)
+
+    def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
+        """As in the base; by judges only with shared rows, which a device ranks with beside its own (`with_own`)."""
+        scores = super().play(users, ask, judges)
+        return scores if judges is not None else with_own(lambda _: scores, self.form, self.state, users, ask)
 
     def change(self) -> Params:
         rows, _ = self.sums.close()
@@ -139,6 +147,20 @@ def additive_scores(
     request, tables = asked(users, items), additive_tables(state, form)
     on_threads(even_parts(len(users)), lambda some: additive.additive_scores(some, tables, request))
     return torch.from_numpy(request.scores)
+
+
+def with_own(
+    score: Callable[[Tensor], Tensor], form: AdditiveScore, state: State, users: Tensor, items: Tensor
+) -> Tensor:
+    """Scores [C, K] of items [C, K] with shared rows, and what the users' own rows add to them."""
+    shared = score(items)
+    if not form.own or not items.numel():
+        return shared
+    tables = additive_tables(state, form)
+    alone = tables._replace(common=np.zeros_like(tables.common), biases=np.zeros_like(tables.biases))
+    request = asked(users, items)
+    on_threads(even_parts(len(users)), lambda some: additive.additive_scores(some, alone, request))
+    return shared + torch.from_numpy(request.scores)
 
 
 def asked(users: Tensor, items: Tensor) -> Request:

@@ -59,7 +59,7 @@ def _pool(count: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not come along
 
 
-def _in_threads(count: int, work: Callable[[int], None]) -> None:
+def in_threads(count: int, work: Callable[[int], None]) -> None:
     """Call `work` with 0, 1, ..., count - 1, each in a thread of its own; with 0 in this one."""
     others = [_pool(count - 1).submit(copy_context().run, work, number) for number in range(1, count)]
     try:
@@ -75,7 +75,7 @@ def on_threads(ptr: NDArray[np.int64], kernel: Callable[[Parts], None]) -> None:
     part begins."""
     count = len(ptr) - 1
     shared = Parts(ptr, np.zeros(1, np.int64), np.zeros((count, 8), np.int64))
-    _in_threads(min(threads(), count), lambda _: kernel(shared))
+    in_threads(min(threads(), count), lambda _: kernel(shared))
 
 
 class Dealt(NamedTuple):

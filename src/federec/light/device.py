@@ -24,7 +24,9 @@ def lacks(method: DeviceMethod, stages: Iterable[str], n_items: int) -> str | No
     form, named = method.fused_form(n_items), "+".join([method.name, *method.plugins])
     known = isinstance(form, LinearScore | AdditiveScore) and not form.mixing and not form.emphasis
     checks = type(method).check is not DeviceMethod.check  # which looks at tensors
-    if not known or checks or (isinstance(form, LinearScore) and form.own):
+    other = isinstance(form, LinearScore) and form.own
+    other = other or (isinstance(form, AdditiveScore) and form.alternate)
+    if not known or checks or other:
         return f"'{named}' as it is set"
     others = [stage for stage in stages if stage not in _STAGES]
     return f"stage '{others[0]}'" if others else None

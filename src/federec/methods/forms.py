@@ -95,6 +95,8 @@ class AdditiveScore:
     """All steps shrink by this after each round."""
     tolerance: float
     """Change of the mean loss since the round began, as a fraction of it, below which a device stops after a pass."""
+    alternate: bool = False
+    """c and d step after w and b, with the new ones; all step at once otherwise."""
     rho: float = 0.0
     """How far w, b and d are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     common_rho: float = 0.0
@@ -177,4 +179,13 @@ class DecayedPairs:
     """Bytes that devices send and receive, for a round, the numbers of their own items and the number of all items."""
 
 
-Form = LinearScore | AdditiveScore | NeuralScore | GraphScore | DecayedPairs
+@dataclass(frozen=True)
+class SampledProducts:
+    """Most of the work is products of large matrices, of which devices need few rows (`mathematics.sampled`): a kernel
+    takes only these, and torch does the rest."""
+
+    laplace: float = 0.0
+    """Scale of the noise on what is sent (`plugins.ldp`)."""
+
+
+Form = LinearScore | AdditiveScore | NeuralScore | GraphScore | DecayedPairs | SampledProducts
