@@ -85,10 +85,18 @@ def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins, settings)
 
 @pytest.mark.parametrize("users", [range(9), (1, 4, 0, 7, 8), (3,)], ids=["all", "some", "one"])
 @pytest.mark.parametrize(
-    ("plugins", "settings"), [((), {}), (("plgc",), {}), (("plgc",), {"mix": "fixed", "mix_weight": 0.3})], ids=str
+    ("name", "plugins", "settings"),
+    [
+        ("pfedrec", (), {}),
+        ("pfedrec", ("plgc",), {}),
+        ("pfedrec", ("plgc",), {"mix": "fixed", "mix_weight": 0.3}),
+        ("fedncf", ("dualper",), {"user_lr": 2.0}),
+        ("fedrecgel", ("dualper",), {"mlp_dim": 6}),
+    ],
+    ids=str,
 )
-def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users, plugins, settings):
-    method, users = small("pfedrec", plugins, **settings), torch.tensor([*users])
+def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users, name, plugins, settings):
+    method, users = small(name, plugins, **settings), torch.tensor([*users])
     items = torch.arange(devices.n_items).expand(len(users), -1)
     stacked, before, after = (State.start(method, devices.n_items, len(devices), 1) for _ in range(3))
     neighbour, expected = Neighbour(), torch.zeros(len(devices), devices.n_items)

@@ -96,6 +96,14 @@ def end(mix: Any, user: int) -> None:
 
 
 @jit
+def follow(mix: Any, speed: Any, other_speed: Any) -> None:
+    """The log-odds go towards those of the speeds at which own and received rows remove the error."""
+    faster = np.float32(math.log(speed) - math.log(other_speed))
+    mix.state[0] += mix.settings.pace * (faster - mix.state[0])
+    mix.state[1] = _sigmoid(mix.state[0])
+
+
+@jit
 def weigh(
     mix: Any, local: Any, scale: Any, d: Any, own: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any
 ) -> None:
@@ -135,9 +143,7 @@ def weigh(
         removed += sums[0, k] * sums[0, k]
         other_removed += sums[1, k] * sums[1, k]
     least = np.float32(1e-12)
-    faster = math.log(max(removed, least) / trace) - math.log(max(other_removed, least) / other)
-    mix.state[0] += mix.settings.pace * (np.float32(faster) - mix.state[0])
-    mix.state[1] = _sigmoid(mix.state[0])
+    follow(mix, max(removed, least) / trace, max(other_removed, least) / other)
 
 
 @jit

@@ -35,7 +35,7 @@ class Recency(Plugin):
     """Added to every weight: what the oldest positives keep."""
 
     def fuse(self, form: Form) -> Form | None:
-        if isinstance(form, NeuralScore) or (isinstance(form, LinearScore | AdditiveScore) and not form.mixing):
+        if isinstance(form, LinearScore | AdditiveScore | NeuralScore) and not form.mixing:
             return replace(form, emphasis=Emphasis(self.half_life, self.least))
         return None
 
