@@ -188,9 +188,12 @@ def neighbours(
     assert isinstance(form, LinearScore | NeuralScore)  # methods of other forms rank with the server's rows
     stacked = users[devices.lengths(users, method.negatives).argsort(descending=True, stable=True)]
     yield stacked[:1], partial(fused_scores, method, State(before.shared, after.private), devices, stacked[:1])
-    judging = fused.judging if isinstance(form, LinearScore) else fused_neural.judging
-    width = judging(after, form, users[:1]).shape[1]
+    if isinstance(form, LinearScore):
+        judging = partial(fused.judging, after, form)
+    else:
+        judging = partial(fused_neural.judging, after, form)
+    width = judging(users[:1]).shape[1]
     size = max(1, min(size, _JUDGES // width))
     playing = fused_round(method, before, devices, seed, round_)
     for players, judged in zip(stacked[:-1].split(size), stacked[1:].split(size), strict=True):
-        yield judged, partial(playing.play, players, judges=judging(after, form, judged))
+        yield judged, partial(playing.play, players, judges=judging(judged))

@@ -63,7 +63,8 @@ class NeuralRound(FusedRound):
         server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy())
         kept = [_taken(self.state.private, names, users) for names in _kept(form)]
         unused = [torch.zeros(len(users), 1)] * (4 - len(kept))
-        own = Own(*(values.numpy() for values in (*kept, *unused)), layers=own_layers(self.state, form))
+        values, m, v, t = (each.numpy() for each in (*kept, *unused))
+        own = Own(values, m, v, t, own_layers(self.state, form))
         learned_from, emphasising = histories(self.devices), Emphasising(form.emphasis, self.devices)
         mixing = mixing_of(self.state, form.mixing)
 

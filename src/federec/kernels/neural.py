@@ -201,6 +201,7 @@ def _gradients(workspace: Any, count: int, table: Any, places: Any, plan: Any, k
         )
         if group == 0:
             loss = found
+        if group == 0 and (plan.rho_private > 0 or plan.rho_shared > 0):
             layers = square(gradient.flat)
             rows = square(batch.v[:count].ravel()) + square(batch.x[:count].ravel())
             scale_private = _length(plan.rho_private, square(slope) + (layers if plan.dual else _STILL))
