@@ -111,7 +111,7 @@ def own_layers(state: State, form: NeuralScore) -> tuple[Floats, ...]:
     """Views [N, values] of all devices' own layers; without rows where layers are shared."""
     if not form.dual:
         return tuple(np.zeros((0, 0), np.float32) for _ in form.layers)
-    return tuple(state.private[name].flatten(1).numpy() for name in form.layers)
+    return tuple(state.private[name].view(len(state.private[name]), -1).numpy() for name in form.layers)
 
 
 def judging(state: State, form: NeuralScore, users: Tensor) -> Tensor:
