@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from federec.cohort.draw import Devices
-from federec.federation import fused, fused_neural, fused_pairs
+from federec.federation import fused, fused_graph, fused_neural, fused_pairs
 from federec.federation.channel import Link
 from federec.federation.fused_base import RoundInputs
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.kernels.compiling import NotCompiledError, only_loading
 from federec.methods.base import DeviceMethod, Method
-from federec.methods.forms import AdditiveScore, DecayedPairs, Form, LinearScore, NeuralScore
+from federec.methods.forms import AdditiveScore, DecayedPairs, Form, GraphScore, LinearScore, NeuralScore
 from federec.plugins.base import without_form
 
 _JUDGES = 1 << 24
@@ -62,6 +62,7 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             LinearScore: Kernels(fused.LinearRound, fused.linear_scores),
             AdditiveScore: Kernels(fused.AdditiveRound, fused.additive_scores),
             NeuralScore: Kernels(fused_neural.NeuralRound, fused_neural.neural_scores),
+            GraphScore: Kernels(fused_graph.GraphRound, fused_graph.graph_scores),
             DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
         }
     from federec.federation import fused_gpu  # needs triton

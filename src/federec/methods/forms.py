@@ -142,6 +142,34 @@ class NeuralScore:
 
 
 @dataclass(frozen=True)
+class GraphScore:
+    """Attention over a device's items and other users who have them (`mathematics.attention`). A device takes one
+    gradient: its user's vector steps by Adam; those of rows and layers are clipped and sent with noise and pseudo rows.
+    """
+
+    table: str
+    """Shared item rows v."""
+    layers: tuple[str, str, str]
+    """Shared W, a and a'."""
+    vectors: str
+    """All users' vectors, as they sent them last."""
+    user: str
+    """Private vector of the user."""
+    rate: float
+    """Step of the user's vector."""
+    neighbours: int
+    """Other users at each item, at most."""
+    pseudo: int
+    """Pseudo items drawn."""
+    clip: float
+    """Largest value of a gradient that is sent; only with noise."""
+    noise: float
+    """Scale of the Laplace noise that the method itself puts on every value sent; 0 means that there is none."""
+    emphasis: Emphasis | None = None
+    """On new positives; None means that all samples weigh the same."""
+
+
+@dataclass(frozen=True)
 class DecayedPairs:
     """Devices learn nothing. They send sums over pairs of their items. What a pair is worth only depends on the order
     of the two, their distance and how many items follow (`mathematics.decay`)."""
@@ -154,4 +182,4 @@ class DecayedPairs:
     """Bytes that devices send and receive, for a round, the numbers of their own items and the number of all items."""
 
 
-Form = LinearScore | AdditiveScore | NeuralScore | DecayedPairs
+Form = LinearScore | AdditiveScore | NeuralScore | GraphScore | DecayedPairs

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import PositiveFloat
 
-from federec.methods.forms import AdditiveScore, Emphasis, Form, LinearScore, NeuralScore
+from federec.methods.forms import AdditiveScore, Emphasis, Form, GraphScore, LinearScore, NeuralScore
 from federec.plugins.base import Plugin
 
 if TYPE_CHECKING:
@@ -35,9 +35,10 @@ class Recency(Plugin):
     """Added to every weight: what the oldest positives keep."""
 
     def fuse(self, form: Form) -> Form | None:
+        emphasis = Emphasis(self.half_life, self.least)
         if isinstance(form, LinearScore | AdditiveScore | NeuralScore) and not form.mixing:
-            return replace(form, emphasis=Emphasis(self.half_life, self.least))
-        return None
+            return replace(form, emphasis=emphasis)
+        return replace(form, emphasis=emphasis) if isinstance(form, GraphScore) else None
 
     def fit(self, cohort: Cohort) -> None:
         history = cohort.history

@@ -348,7 +348,9 @@ class DeviceTrainer:
     @property
     def width(self) -> int:
         """Values that scoring holds for each (user, item) pair."""
-        return max(1, sum(p.shape[0] for p in {**self.method.shared(), **self.method.private()}.values() if p.rows))
+        # What a method makes of a history meets all items at once. In blocks it would be made anew for each of them.
+        shared = {} if self.method.reads_history else self.method.shared()
+        return max(1, sum(p.shape[0] for p in {**shared, **self.method.private()}.values() if p.rows))
 
     def chosen(self, round_: int) -> Tensor:
         """The users of a round."""
