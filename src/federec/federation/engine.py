@@ -30,13 +30,16 @@ from federec.methods.forms import (
 )
 from federec.plugins.base import without_form
 
+_JUDGES = 1 << 24
+"""Values of judging users that are held at a time: a network is large."""
+
 
 class Playing(Protocol):
     """A round that a kernel plays, a few users at a time."""
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
-        weights or those of `judges` [C, dim + 1]."""
+        weights or those of `judges` [C, values], as `judging` of their form has them."""
 
     def finish(self, sum_: Sum = list) -> RoundReport:
         """The server settles the round."""
@@ -194,20 +197,19 @@ def neighbours(
     `scoring.Neighbour` has them: of the one before it in the order of stacking. `before` is the state that the round
     began with, `after` what came of it; the round is played again in `before`."""
     form = _form(method, devices, Link())
-    assert isinstance(form, LinearScore | AdditiveScore)  # methods of other forms rank with the server's rows
+    assert isinstance(form, LinearScore | AdditiveScore | NeuralScore)  # others rank with the server's rows
     stacked = users[devices.lengths(users, method.negatives).argsort(descending=True, stable=True)]
-    yield (
-        stacked[:1],
-        partial(fused_scores, method, State(before.shared, after.private, after.stores), devices, stacked[:1]),
-    )
-    weights = after.private[form.weight].flatten(1)
-    biases = weights.new_zeros(len(weights)) if form.bias is None else after.private[form.bias]
+    began = State(before.shared, after.private, after.stores)
+    yield stacked[:1], partial(fused_scores, method, began, devices, stacked[:1])
+    if isinstance(form, NeuralScore):
+        judging = partial(fused_neural.judging, after, form)
+    else:
+        judging = partial(fused.judging, after, form)
+    width = judging(users[:1]).shape[1]
+    size = max(1, min(size, _JUDGES // width))
     playing = fused_round(method, before, devices, seed, round_)
     for players, judged in zip(stacked[:-1].split(size), stacked[1:].split(size), strict=True):
-        judges = torch.cat([weights[judged], biases[judged].view(-1, 1)], 1)
-        if form.mixing is not None:
-            judges = torch.cat([judges, fused.own_weight(after, form.mixing, judged)[:, None]], 1)
-        judge = partial(playing.play, players, judges=judges)
+        judge = partial(playing.play, players, judges=judging(judged))
         if isinstance(form, AdditiveScore):  # the neighbour's shared rows beside the rows of the device that ranks
             judge = partial(fused.with_own, judge, form, after, judged)
         yield judged, judge

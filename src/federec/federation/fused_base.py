@@ -61,7 +61,7 @@ class FusedRound:
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
-        weights or those of `judges` [C, dim + 1]."""
+        weights or those of `judges` [C, values]."""
         # Longest first, dealt out to the threads in turn: all end at about the same time.
         order = self.devices.lengths(users, self.method.negatives).argsort(descending=True, stable=True)
         players = Players(

@@ -9,10 +9,13 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
-from federec.federation.fused_base import Emphasising, FusedRound, RoundInputs, histories, noise_of, on_threads
+from federec.federation.fused import asked as request_of
+from federec.federation.fused import mixing_note, mixing_of
+from federec.federation.fused_base import Emphasising, Floats, FusedRound, RoundInputs, histories, noise_of, on_threads
 from federec.federation.state import State
 from federec.kernels.cpu import Outcome, Players, Thread, floats
-from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores
+from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores, personal_scores
+from federec.kernels.network_plgc import make_network_mix
 from federec.kernels.neural import Own, Plan, Server, neural_round, neural_workspace
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import NeuralScore
@@ -21,17 +24,19 @@ _LANES = 16  # units that a processor takes at once
 
 
 class NeuralRound(FusedRound):
-    """A round of a method whose score is a network. Devices rank when it is over: `play` scores nothing."""
+    """A round of a method whose score is a network. Where devices rank with the server's rows they do when it is over:
+    `play` scores nothing."""
 
     def __init__(self, form: NeuralScore, inputs: RoundInputs) -> None:
         super().__init__(inputs)
-        self.form, self.layers = form, form.layers
+        self.form, self.layers = form, () if form.dual else form.layers
         self.shape, self.net = network(self.state, form)
-        self.rows = torch.cat([self.state.shared[name] for name in form.tables], 1)
+        self.rows = item_rows(self.state, form)
         # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
-        self.known = first_products(self.state.shared[form.tables[-1]][: len(self.rows) * form.gradients], self.net)
+        same = len(self.rows) if form.gradients and not form.dual else 0
+        self.known = first_products(self.state.shared[form.tables[-1]][:same], self.net)
         self.total = floats(self.threads, *self.rows.shape)
-        self.layer_total = floats(self.threads, len(self.net.flat))
+        self.layer_total = floats(self.threads, 0 if form.dual else len(self.net.flat))
 
     def learn(self, players: Players, outcomes: list[Outcome]) -> None:
         form, method, users = self.form, self.method, torch.from_numpy(players.users)
@@ -40,6 +45,7 @@ class NeuralRound(FusedRound):
             batch=method.batch,
             epochs=method.epochs,
             moves=not form.gradients,
+            dual=form.dual,
             rate=np.float32(form.rate),
             item_rate=np.float32(form.item_rate),
             layer_rate=np.float32(form.layer_rate),
@@ -53,19 +59,21 @@ class NeuralRound(FusedRound):
         # layer, all would have the same.
         most, merge = self.most(players.users), form.gradients and len(self.shape.hidden) > 1
         step = most if form.gradients else method.batch
-        ends = np.cumsum([self.state.shared[name].numel() for name in self.layers])
+        ends = np.cumsum([self.state.shared[name].numel() for name in self.layers], dtype=np.int64)
         server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy())
         kept = [_taken(self.state.private, names, users) for names in _kept(form)]
-        unused = [torch.zeros(len(users), 1)] * (len(Own._fields) - len(kept))
-        own = Own(*(values.numpy() for values in (*kept, *unused)))
+        unused = [torch.zeros(len(users), 1)] * (4 - len(kept))
+        values, m, v, t = (each.numpy() for each in (*kept, *unused))
+        own = Own(values, m, v, t, own_layers(self.state, form))
         learned_from, emphasising = histories(self.devices), Emphasising(form.emphasis, self.devices)
+        mixing = mixing_of(self.state, form.mixing)
 
         def play(thread: Thread) -> None:
             workspace = neural_workspace(self.devices.n_items, most, step, self.shape, merge)
-            emphasis, outcome = emphasising.arrays(len(workspace.table)), outcomes[thread.first]
-            neural_round(
-                thread, plan, noise_of(form.laplace), workspace, emphasis, learned_from, server, players, own, outcome
-            )
+            held, rows = len(workspace.table), len(workspace.batch.rows)
+            mix = make_network_mix(mixing, held, rows, self.shape.dim, self.shape.hidden[-1])
+            emphasis, noise, outcome = emphasising.arrays(held), noise_of(form.laplace), outcomes[thread.first]
+            neural_round(thread, plan, noise, workspace, mix, emphasis, learned_from, server, players, own, outcome)
 
         on_threads(self.threads, play)
         for names, value in zip(_kept(form), kept, strict=True):
@@ -79,15 +87,36 @@ class NeuralRound(FusedRound):
         shaped = (part.view(layer.shape) for part, layer in zip(parts, layers, strict=True))
         return dict(zip((*self.form.tables, *self.layers), (*rows, *shaped), strict=True))
 
+    def notes(self) -> Params:
+        return mixing_note(self.state, self.form.mixing, self.users)
+
 
 def network(state: State, form: NeuralScore) -> tuple[Shape, Net]:
-    """The server's network, for a kernel."""
+    """The server's network, for a kernel; all 0 where devices have their own."""
     *product, dim = (state.shared[name].shape[1] for name in form.tables)
-    layers = [state.shared[name] for name in form.layers]
-    shape = Shape(sum(product), dim, tuple(len(bias) for bias in layers[1:-2:2]))
+    layers = [(state.private if form.dual else state.shared)[name] for name in form.layers]
+    shape = Shape(sum(product), dim, tuple(bias.shape[-1] for bias in layers[1:-2:2]))
     net = make_net(shape)
-    net.flat[:] = torch.cat([layer.flatten() for layer in layers]).numpy()
+    if not form.dual:
+        net.flat[:] = torch.cat([layer.flatten() for layer in layers]).numpy()
     return shape, net
+
+
+def item_rows(state: State, form: NeuralScore) -> Tensor:
+    """The server's rows v and x side by side."""
+    return torch.cat([state.shared[name] for name in form.tables], 1)
+
+
+def own_layers(state: State, form: NeuralScore) -> tuple[Floats, ...]:
+    """Views [N, values] of all devices' own layers; without rows where layers are shared."""
+    if not form.dual:
+        return tuple(np.zeros((0, 0), np.float32) for _ in form.layers)
+    return tuple(state.private[name].view(len(state.private[name]), -1).numpy() for name in form.layers)
+
+
+def judging(state: State, form: NeuralScore, users: Tensor) -> Tensor:
+    """All that these users score with besides item rows, side by side."""
+    return _taken(state.private, (*form.users, *form.layers), users)
 
 
 def first_products(rows: Tensor, net: Net) -> Tensor:
@@ -100,6 +129,8 @@ def neural_scores(
 ) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     shape, net = network(state, form)
+    if form.dual:
+        return _personal_scores(form, state, shape, users, items)
     *product, rows = (state.shared[name] for name in form.tables)
     asked = torch.zeros(len(rows), dtype=torch.bool)
     asked[items] = True
@@ -116,6 +147,18 @@ def neural_scores(
     out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
     on_threads(threads, lambda thread: network_scores(thread, net, make_tile(shape, first=1), wanted, asking, out))
     return torch.from_numpy(out)
+
+
+def _personal_scores(form: NeuralScore, state: State, shape: Shape, users: Tensor, items: Tensor) -> Tensor:
+    """`neural_scores` by each user's own layers."""
+    request, rows, layers = request_of(users, items), item_rows(state, form).numpy(), own_layers(state, form)
+    values = _taken(state.private, form.users, users).numpy()
+
+    def score(thread: Thread) -> None:
+        personal_scores(thread, make_net(shape), make_tile(shape), rows, values, layers, request)
+
+    on_threads(torch.get_num_threads(), score)
+    return torch.from_numpy(request.scores)
 
 
 def _reach(products: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:

@@ -58,7 +58,7 @@ class FedNCF(DeviceMethod):
         return self.lr * n_items * self.item_lr_factor
 
     def fused_form(self, n_items: int) -> Form | None:
-        layers = tuple(name for name in self.shared() if name.startswith("mlp."))
+        layers = tuple(name for name, param in FedNCF.shared(self).items() if not param.rows)  # also with plug-ins
         return NeuralScore(("items",), ("user",), layers, self.user_lr, self.item_rate(n_items), self.lr)
 
     def step(self, step: Step) -> None:
