@@ -61,11 +61,12 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             NeuralScore: Kernels(fused_neural.NeuralRound, fused_neural.neural_scores),
             DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
         }
-    from federec.federation import fused_gpu  # needs triton
+    from federec.federation import fused_gpu, fused_gpu_neural  # they need triton
 
     return {
         LinearScore: Kernels(fused_gpu.LinearRound, fused_gpu.linear_scores, _linear_lacks),
         AdditiveScore: Kernels(fused_gpu.AdditiveRound, fused_gpu.additive_scores, _additive_lacks),
+        NeuralScore: Kernels(fused_gpu_neural.NeuralRound, fused_gpu_neural.neural_scores),
     }
 
 

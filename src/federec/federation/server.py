@@ -38,7 +38,8 @@ class RoundReport:
 
 def server_random(seed: int, round_: int, devices: Devices) -> Simulated:
     """Random numbers of the simulated server of some devices in a round; none of them has its number."""
-    return Simulated.of(seed, round_, torch.tensor([-1], device=devices.ptr.device))
+    one = Simulated.of(seed, round_, torch.tensor([-1]))  # here, not by a dozen launches on a GPU
+    return Simulated(one.keys.to(devices.ptr.device))
 
 
 def receive(method: DeviceMethod, state: State, aggregator: Aggregator, update: Update, users: Tensor) -> None:

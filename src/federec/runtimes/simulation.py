@@ -347,6 +347,8 @@ class DeviceTrainer:
     def chosen(self, round_: int) -> Tensor:
         """The users of a round."""
         chosen = select(len(self.learners), self.participation, self.seed, round_, self.poisson)
+        if len(chosen) == len(self.learners):  # the same tensor in every round: what is known of it is used again
+            return self.learners
         return self.learners[chosen.to(self.device)]
 
     def _adding(self, chosen: Tensor, along: Sequence[Sampled | SampleRanks]) -> Sum:
