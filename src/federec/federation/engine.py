@@ -66,7 +66,7 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
     return {
         LinearScore: Kernels(fused_gpu.LinearRound, fused_gpu.linear_scores, _linear_lacks),
         AdditiveScore: Kernels(fused_gpu.AdditiveRound, fused_gpu.additive_scores, _additive_lacks),
-        NeuralScore: Kernels(fused_gpu_neural.NeuralRound, fused_gpu_neural.neural_scores),
+        NeuralScore: Kernels(fused_gpu_neural.NeuralRound, fused_gpu_neural.neural_scores, _neural_lacks),
     }
 
 
@@ -88,6 +88,12 @@ def _additive_lacks(form: AdditiveScore) -> str | None:
     if form.common is None or form.own is None:
         return "plays one part of an additive score without the other"
     return None
+
+
+def _neural_lacks(form: NeuralScore) -> str | None:
+    from federec.federation.fused_gpu_neural import WIDEST  # needs triton
+
+    return f"takes layers wider than {WIDEST}" if form.widest > WIDEST else None
 
 
 def _unplayed(form: Form, device: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from functools import cache, cached_property
 from itertools import takewhile
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,6 +48,10 @@ class Schedule:
         self.count = sum(self.known)
         """Of samples; and here those of each device, for whom may not wait for the GPU."""
         self.lengths, self.first = lengths.int(), (lengths.cumsum(0) - lengths).int()
+        self.halves = users.chunk(2)
+        """Of the users, for when they are too many."""
+        self.used = False
+        self.ahead: Ahead | None = None
 
     @cached_property
     def owner(self) -> Tensor:
@@ -109,6 +114,22 @@ class Draws:
         return out
 
 
+class Ahead(NamedTuple):
+    """Samples of the next round, drawn while the server and the rankings leave the GPU idle."""
+
+    seed: int
+    round: int
+    drawn: Draws
+    orders: Tensor
+    ready: torch.cuda.Event
+
+
+@cache
+def _aside(device: torch.device) -> torch.cuda.Stream:
+    """Where samples are drawn ahead."""
+    return torch.cuda.Stream(device)
+
+
 class GpuRound:
     """One round, a few users at a time. A subclass launches the kernel of one form."""
 
@@ -136,7 +157,7 @@ class GpuRound:
         schedule = schedule_of(self.devices, users, self.method.negatives)
         if schedule.count > _MOST and len(users) > 1:
             weights = (None, None) if judges is None else judges.chunk(2)
-            return torch.cat([self.play(*half) for half in zip(users.chunk(2), ask.chunk(2), weights, strict=True)])
+            return torch.cat([self.play(*half) for half in zip(schedule.halves, ask.chunk(2), weights, strict=True)])
         self.reserve(schedule)
         with torch.cuda.device_of(users):  # of several GPUs a kernel runs on the current one
             return self.learn(schedule, ask, judges)
@@ -146,9 +167,7 @@ class GpuRound:
 
     def learn(self, schedule: Schedule, ask: Tensor, judges: Tensor | None) -> Tensor:
         """The same of users who are scheduled. From here to the report nothing waits for the GPU."""
-        drawn = Draws(self.devices, schedule, self.seed, self.round, self.method.negatives)
-        epochs, least = self.shuffles
-        orders = drawn.orders(epochs, schedule.longer(least))
+        drawn, orders = self.samples(schedule)
         scores = torch.empty(ask.shape, device=self.device)
         figures = torch.empty(5 + len(self.layers), len(ask), device=self.device)
         n_items, dim = self.total.shape
@@ -166,7 +185,36 @@ class GpuRound:
         outcome = Outcome(self.total, figures)
         self.launch(max(1, programs), samples, schedule.known[0], asked, judges is not None, outcome)
         self.figures.append(figures)
+        if schedule.used and self.device.type == "cuda":  # the same devices for the second time: probably once more
+            self.draw_ahead(schedule)
+        schedule.used = True
         return scores
+
+    def samples(self, schedule: Schedule) -> tuple[Draws, Tensor]:
+        """The samples of this round and their orders."""
+        ahead, schedule.ahead = schedule.ahead, None
+        if ahead is None or (ahead.seed, ahead.round) != (self.seed, self.round):
+            return self.draw(schedule, self.round)
+        here = torch.cuda.current_stream(self.device)
+        here.wait_event(ahead.ready)
+        for value in (ahead.drawn.keys, ahead.drawn.samples, ahead.orders):
+            value.record_stream(here)  # its memory is free when the round is over
+        return ahead.drawn, ahead.orders
+
+    def draw(self, schedule: Schedule, round_: int) -> tuple[Draws, Tensor]:
+        """The samples of a round and their orders."""
+        drawn = Draws(self.devices, schedule, self.seed, round_, self.method.negatives)
+        epochs, least = self.shuffles
+        return drawn, drawn.orders(epochs, schedule.longer(least))
+
+    def draw_ahead(self, schedule: Schedule) -> None:
+        """Draw the samples of the next round, after what the GPU is busy with. They do not depend on what this round
+        learns."""
+        aside, here = _aside(self.device), torch.cuda.current_stream(self.device)
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            drawn, orders = self.draw(schedule, self.round + 1)
+            schedule.ahead = Ahead(self.seed, self.round + 1, drawn, orders, aside.record_event())
 
     def launch(
         self, programs: int, drawn: Drawn, longest: int, asked: gpu_linear.Asked, judged: bool, outcome: Outcome

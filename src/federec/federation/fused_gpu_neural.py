@@ -22,16 +22,14 @@ from federec.methods import forms
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import NeuralScore
 
-_EXACT = 32
-"""Widest layer whose products are as exact as float32 is. Those of wider ones are sums of bfloat16 products."""
+WIDEST = 32
+"""Units of the widest layer that the kernel has registers for."""
 _SWEEP = 1024  # samples, or values of layers, that a program looks at together
-_VALUES = 8192  # of rows that go through the network together
+_VALUES = 2048  # of rows that go through the network together
 
 
 class NeuralRound(GpuRound):
     """A round of a method whose score is a network. Devices rank when it is over: `play` scores nothing."""
-
-    resident = 1
 
     def __init__(self, form: NeuralScore, inputs: RoundInputs) -> None:
         self.form, shared = form, inputs.state.shared
@@ -43,9 +41,7 @@ class NeuralRound(GpuRound):
         self.known = first_products(inputs.state, form) if form.gradients else self.flat
         self.layer_totals = [torch.zeros_like(self.flat)]
 
-    def launch(
-        self, programs: int, drawn: Drawn, longest: int, asked: Asked, judged: bool, outcome: Outcome
-    ) -> None:
+    def launch(self, programs: int, drawn: Drawn, longest: int, asked: Asked, judged: bool, outcome: Outcome) -> None:
         form, method, shape = self.form, self.method, self.shape
         n_items, width = self.rows.shape
         most = min(longest if form.gradients else method.batch, longest, n_items)
@@ -154,15 +150,14 @@ def network(state: State, form: NeuralScore) -> tuple[Tensor, Shape]:
         at=(*at[:-1], at[-1] + product),
         top=(ends[-3], ends[-2], 0, ends[-1]),
         ends=ends,
-        exact=max(sizes) <= _EXACT,
     )
     return torch.cat([layer.flatten() for layer in layers]), shape
 
 
 def tiled(shape: Shape) -> dict[str, int]:
     """How many rows a program takes through the network together, and how many warps do it."""
-    tile = max(16, min(128, _VALUES // max(shape.wide)))
-    return {"TILE": tile, "num_warps": max(1, min(8, tile // 16)), "num_stages": 1}
+    tile = max(16, min(64, _VALUES // max(shape.wide)))
+    return {"TILE": tile, "num_warps": tile // 16, "num_stages": 1}
 
 
 def first_products(state: State, form: NeuralScore) -> Tensor:

@@ -1,5 +1,5 @@
-"""The GPU's round of methods whose score is a network: FedNCF and FedRecGEL, with or without sharpness-aware steps,
-emphasis on new items and noise on what is sent.
+"""The GPU's round of methods whose score is a narrow network: FedNCF, and FedRecGEL with layers up to 32 wide; with or
+without sharpness-aware steps, emphasis on new items and noise on what is sent.
 
     z_ij = h . [p_i * v_j, t_ij] + b,      t_ij = relu(... relu(q_i U + x_j W_0 + b_0) W_1 + b_1 ...)
 
@@ -144,8 +144,6 @@ class Shape:
     """Where h's part for the product begins, b, and U; then the number of all values."""
     ends: tuple[int, ...]
     """Where each layer of an update begins; then the number of all values."""
-    exact: bool
-    """Whether products are as exact as float32 is; see `_product`."""
 
 
 class User(NamedTuple):
@@ -156,48 +154,13 @@ class User(NamedTuple):
 
 
 @jit
-def _halves(a):
-    """Two bfloat16 whose sum is a, up to 2^-17 of it. In assembler, which takes two values at a time."""
-    return tl.inline_asm_elementwise(
-        """{
-        .reg .b32 x, y;
-        cvt.rn.bf16x2.f32 $0, $3, $2;
-        shl.b32 x, $0, 16;
-        and.b32 y, $0, 0xffff0000;
-        sub.f32 x, $2, x;
-        sub.f32 y, $3, y;
-        cvt.rn.bf16x2.f32 $1, y, x;
-        }""",
-        "=&r,=&r,r,r",
-        [a],
-        dtype=(tl.bfloat16, tl.bfloat16),
-        is_pure=True,
-        pack=2,
-    )
-
-
-@jit
-def _product(a, b, sum_, SHAPE: tl.constexpr, LEFT: tl.constexpr = False, RIGHT: tl.constexpr = False):
-    """The sum plus a b, with a or b transposed where LEFT or RIGHT say so. If it need not be exact, each factor is the
-    sum of two bfloat16, and the product of the two small parts is left out: 2^-16 of the product is lost."""
-    if SHAPE.exact:
-        if LEFT:
-            a = tl.trans(a)
-        if RIGHT:
-            b = tl.trans(b)
-        return tl.dot(a, b, sum_, input_precision="ieee")
-    else:
-        large, small = _halves(a)
-        other, rest = _halves(b)
-        if LEFT:
-            large = tl.trans(large)
-            small = tl.trans(small)
-        if RIGHT:
-            other = tl.trans(other)
-            rest = tl.trans(rest)
-        sum_ = tl.dot(small, other, sum_)
-        sum_ = tl.dot(large, rest, sum_)
-        return tl.dot(large, other, sum_)
+def _product(a, b, sum_, LEFT: tl.constexpr = False, RIGHT: tl.constexpr = False):
+    """The sum plus a b, with a or b transposed where LEFT or RIGHT say so; as exact as float32 is."""
+    if LEFT:
+        a = tl.trans(a)
+    if RIGHT:
+        b = tl.trans(b)
+    return tl.dot(a, b, sum_, input_precision="ieee")
 
 
 @jit
@@ -264,11 +227,11 @@ def _user_weight(net, SHAPE: tl.constexpr):
 @jit
 def _above(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Weight and bias of the layers from LAYER on, and at the end h without the product's part."""
-    if LAYER == len(SHAPE.sizes) - 1:
+    if len(SHAPE.sizes) - 1 == LAYER:
         return (_vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER]),)
     else:
         bias = _vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1])
-        return ((_weight(net, LAYER, SHAPE), bias),) + _above(net, LAYER + 1, SHAPE)
+        return ((_weight(net, LAYER, SHAPE), bias),) + _above(net, LAYER + 1, SHAPE)  # noqa: RUF005
 
 
 @jit
@@ -277,21 +240,21 @@ def _nothing(layers):
     if len(layers) == 1:
         return (tl.zeros_like(layers[0]),)
     else:
-        return ((tl.zeros_like(layers[0][0]), tl.zeros_like(layers[0][1])),) + _nothing(layers[1:])
+        return ((tl.zeros_like(layers[0][0]), tl.zeros_like(layers[0][1])),) + _nothing(layers[1:])  # noqa: RUF005
 
 
 @jit
-def _forward(a, layers, SHAPE: tl.constexpr):
+def _forward(a, layers):
     """The network's part of the logit, of a tile's outputs of the first layer."""
     if len(layers) == 1:
         return tl.sum(a * layers[0][None, :], 1)
     else:
-        above = tl.maximum(_product(a, layers[0][0], _no(a, layers[0][0].shape[1]), SHAPE) + layers[0][1][None, :], 0.0)
-        return _forward(above, layers[1:], SHAPE)
+        above = tl.maximum(_product(a, layers[0][0], _no(a, layers[0][0].shape[1])) + layers[0][1][None, :], 0.0)
+        return _forward(above, layers[1:])
 
 
 @jit
-def _through(a, layers, sums, base, label, weight, SHAPE: tl.constexpr):
+def _through(a, layers, sums, base, label, weight):
     """Forward from a tile's outputs of a layer to the errors, and back: the gradient before that layer's ReLU, errors,
     losses, and `sums` with the gradients of the layers above."""
     if len(layers) == 1:
@@ -301,18 +264,18 @@ def _through(a, layers, sums, base, label, weight, SHAPE: tl.constexpr):
         total = sums[0] + tl.sum(e[:, None] * a, 0)
         return tl.where(a > 0, e[:, None] * h[None, :], 0.0), e, loss * weight, (total,)
     else:
-        above = tl.maximum(_product(a, layers[0][0], _no(a, layers[0][0].shape[1]), SHAPE) + layers[0][1][None, :], 0.0)
-        d, e, loss, rest = _through(above, layers[1:], sums[1:], base, label, weight, SHAPE)
-        slope = _product(a, d, sums[0][0], SHAPE, LEFT=True)
+        above = tl.maximum(_product(a, layers[0][0], _no(a, layers[0][0].shape[1])) + layers[0][1][None, :], 0.0)
+        d, e, loss, rest = _through(above, layers[1:], sums[1:], base, label, weight)
+        slope = _product(a, d, sums[0][0], LEFT=True)
         shift = sums[0][1] + tl.sum(d, 0)
-        d = tl.where(a > 0, _product(d, layers[0][0], _no(d, a.shape[1]), SHAPE, RIGHT=True), 0.0)
-        return d, e, loss, ((slope, shift),) + rest
+        d = tl.where(a > 0, _product(d, layers[0][0], _no(d, a.shape[1]), RIGHT=True), 0.0)
+        return d, e, loss, ((slope, shift),) + rest  # noqa: RUF005
 
 
 @jit
 def _put_above(net, sums, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Gradients of the layers from LAYER on into a vector of layers; returns the sum of their squares."""
-    if LAYER == len(SHAPE.sizes) - 1:
+    if len(SHAPE.sizes) - 1 == LAYER:
         return _put(net + SHAPE.at[2 * LAYER], sums[0], SHAPE.sizes[LAYER])
     else:
         squares = _put_weight(net, sums[0][0], LAYER, SHAPE)
@@ -391,7 +354,7 @@ def _enter(workspace, rows, net, count, uphill, moved, SHAPE: tl.constexpr):
             x += uphill * tl.load(pulls, mask=there, other=0.0)
             tl.store(pulls, x, mask=there)
         out = _cells(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
-        product = _product(x, weight, _no(x, SHAPE.wide[1]), SHAPE)
+        product = _product(x, weight, _no(x, SHAPE.wide[1]))
         tl.store(out, product, mask=values(real, kh, SHAPE.sizes[1]))
     tl.debug_barrier()
 
@@ -433,7 +396,7 @@ def _pass(workspace, rows, source, by_item, net, user, count, row_rate, pair, up
             if not plain:
                 v += uphill * tl.load(workspace.error + place, mask=real, other=0.0)[:, None] * pair[None, :]
             base += tl.sum(v * own[None, :], 1)
-        d, e, loss, sums = _through(a, layers, sums, base, (code & 1).to(tl.float32), weight, SHAPE)
+        d, e, loss, sums = _through(a, layers, sums, base, (code & 1).to(tl.float32), weight)
         losses += tl.sum(loss, 0)
         errors += tl.sum(e, 0)
         squares += tl.sum(e * e, 0)
@@ -443,7 +406,7 @@ def _pass(workspace, rows, source, by_item, net, user, count, row_rate, pair, up
         tl.store(_cells(workspace.hidden, place, kh, 0, SHAPE.sizes[1]), d, mask=there)
         if plain:
             tl.store(workspace.error + place, e, mask=real)
-        if SHAPE.product > 0:
+        if SHAPE.product > 0:  # noqa: SIM102 - the compiler knows this one, but not always the next
             if final:
                 lies = _cells(workspace.table, item, kp, 0, SHAPE.product + SHAPE.sizes[0])
                 row = tl.load(lies, mask=some, other=0.0) - row_rate * e[:, None] * own[None, :]
@@ -478,8 +441,8 @@ def _leave(workspace, rows, net, count, row_rate, plain, final, SHAPE: tl.conste
         x = tl.load(_either(plain, own, pulls), mask=there, other=0.0)
         inner = _cells(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
         d = tl.load(inner, mask=values(real, kh, SHAPE.sizes[1]), other=0.0)
-        change = _product(d, weight, _no(d, SHAPE.wide[0]), SHAPE, RIGHT=True)
-        slope = _product(x, d, slope, SHAPE, LEFT=True)
+        change = _product(d, weight, _no(d, SHAPE.wide[0]), RIGHT=True)
+        slope = _product(x, d, slope, LEFT=True)
         if final:
             lies = _cells(workspace.table, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0])
             tl.store(lies, tl.load(lies, mask=there, other=0.0) - row_rate * change, mask=there)
@@ -506,7 +469,7 @@ def _climb(workspace, out, start, along, scale, SHAPE: tl.constexpr):
 def _gradient(workspace, known, rows, net, user, count, row_rate, plan, SHAPE: tl.constexpr, STEPS: tl.constexpr,
               SHARP: tl.constexpr):  # fmt: skip
     """The gradient that a step goes along: of layers into the workspace; rows step. If SHARP, that of each group is
-    taken where the group, and nothing else, is moved uphill. Returns the loss and the gradient of the user's vectors."""
+    taken where the group, and nothing else, is moved uphill. Returns the loss and the user's gradient."""
     pair = _vector(net + SHAPE.top[0], SHAPE.product, SHAPE.pair) * user.p
     if SHARP:
         loss = 0.0
@@ -685,7 +648,8 @@ def network_round(
         mine = Batch(drawn.samples, drawn.order, first, count, False)
         kept = device.to(tl.int64) * (SHAPE.product + SHAPE.sizes[0])
         user = User(
-            _vector(own.vectors + kept, SHAPE.product, SHAPE.pair), _vector(own.vectors + kept + SHAPE.product, SHAPE.sizes[0], SHAPE.wide[0])
+            _vector(own.vectors + kept, SHAPE.product, SHAPE.pair),
+            _vector(own.vectors + kept + SHAPE.product, SHAPE.sizes[0], SHAPE.wide[0]),
         )
         if EMPHASISED:
             _emphasise(workspace, emphasis, tl.load(drawn.users + device))
@@ -761,12 +725,13 @@ def network_scores(
     k = tl.arange(0, SHAPE.wide[1])
     offset = _vector(offsets + device * SHAPE.sizes[1], SHAPE.sizes[1], SHAPE.wide[1])
     x = tl.load(_cells(server.known, item, k, 0, SHAPE.sizes[1]), mask=values(real, k, SHAPE.sizes[1]), other=0.0)
-    z = _forward(tl.maximum(x + offset[None, :], 0.0), _above(server.layers, 1, SHAPE), SHAPE)
+    z = _forward(tl.maximum(x + offset[None, :], 0.0), _above(server.layers, 1, SHAPE))
     z += tl.load(server.layers + SHAPE.top[1])
     if SHAPE.product > 0:
         k = tl.arange(0, SHAPE.pair)
         own = _vector(users + device * (SHAPE.product + SHAPE.sizes[0]), SHAPE.product, SHAPE.pair)
         own *= _vector(server.layers + SHAPE.top[0], SHAPE.product, SHAPE.pair)
-        v = tl.load(_cells(server.rows, item, k, 0, SHAPE.product + SHAPE.sizes[0]), mask=values(real, k, SHAPE.product), other=0.0)
+        there = values(real, k, SHAPE.product)
+        v = tl.load(_cells(server.rows, item, k, 0, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
         z += tl.sum(v * own[None, :], 1)
     tl.store(scores + device * asked + at, z, mask=real)

@@ -134,6 +134,8 @@ class NeuralScore:
     """Scale of the noise on what is sent (`plugins.ldp`)."""
     emphasis: Emphasis | None = None
     """On new positives; None means that all samples weigh the same."""
+    widest: int = 0
+    """Width of the widest of v, x and the layers."""
 
 
 @dataclass(frozen=True)

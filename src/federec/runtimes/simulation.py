@@ -261,9 +261,9 @@ class DeviceTrainer:
         users, sum_ = self.group.mine(chosen), self._adding(chosen, along)
         report, evaluating = self.engine.play(self.state, users, round_, own, sum_)
         now = time.perf_counter()
-        for ranking in rankings:
-            self._rank_global(ranking, self.state)
         if not along:
+            for ranking in rankings:
+                self._rank_global(ranking, self.state)
             self._sum([], rankings)
         valid, test = _metrics(rankings)
         end = time.perf_counter()
