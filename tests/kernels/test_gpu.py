@@ -199,7 +199,7 @@ NEURAL = {
     "fedrecgel": ("fedrecgel", (), {**NET, "mlp_dim": 6, "epochs": 1}),
     "fedrecgel, two passes": ("fedrecgel", (), {**NET, "mlp_dim": 6, "epochs": 2, "rho_shared": 0.3}),
     "fedrecgel, one layer": ("fedrecgel", (), {"hidden": (7,), "mlp_dim": 6}),
-    "fedrecgel, wide": ("fedrecgel", (), {"hidden": (32, 20), "mlp_dim": 31, "epochs": 1}),
+    "fedncf, wide": ("fedncf", (), {"hidden": (32, 20), "dim": 31, "user_lr": 2.0}),
     "fedrecgel, flat": ("fedrecgel", (), {**NET, "mlp_dim": 6, "rho_shared": 0.0, "rho_private": 0.0}),
     "fedncf+recency+ldp": ("fedncf", ("recency", "ldp"), {**NET, "user_lr": 2.0}),
     "fedrecgel+ldp+recency": ("fedrecgel", ("ldp", "recency"), {**NET, "mlp_dim": 6, "epochs": 2}),
