@@ -124,8 +124,9 @@ new; mean and standard deviation of {len(seeds)} seeds:
 
 {table(["method", "with the mean row", "with rows drawn at random"], items)}
 
-With rows drawn at random, as training begins with, new items of some methods crowd into the lists of everybody. They
-stay there until a round has pushed them down: devices draw every item as a negative, new ones too.
+`federec federation add-items` gives new items the mean row, so that they stand in the middle of the catalogue, below
+what is recommended, until devices take them. With rows drawn at random, as training begins with, new items of some
+methods would crowd into the lists of everybody, because training has pushed most other rows down.
 
 <!-- not run: trains for minutes -->
 ```bash

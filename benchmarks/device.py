@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -54,10 +55,13 @@ def play(folder: Path, key: Path, method: str) -> None:
     with closing(DeviceFolder.open(folder, Key.file(key))) as store:
         n_items = len(store.catalogue)
     ready = time.process_time()
-    config, draw = RunConfig.checked(method=method, channel=[{"stage": "dense"}]), np.random.default_rng(0)
+    config = RunConfig.checked(method=method, channel=[{"stage": "dense"}])
     params = config.build().shared()
     shapes = {name: (n_items,) * param.rows + param.sized(n_items) for name, param in params.items()}
-    values = {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    # Any numbers will do. They are not drawn: `numpy.random` takes 2 MB, and a device does not load it.
+    values = {
+        name: np.sin(np.arange(math.prod(shape), dtype=np.float32)).reshape(shape) for name, shape in shapes.items()
+    }
     tables = {name: value for name, value in values.items() if params[name].rows}
     layers = {name: value for name, value in values.items() if name not in tables}
     shared, settings = Payload(np.arange(n_items if tables else 0), tables, layers), config.model_dump(mode="json")

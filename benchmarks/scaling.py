@@ -3,9 +3,11 @@
     python benchmarks/scaling.py [--processes 1 2] [--data ml-1m] [--method pfedrec] [--engine fused] [--rounds 20]
                                  [--page]
     python benchmarks/scaling.py --threads 1 2 4 8 16 --method pfedrec fedrap fedncf fedrecgel
+    python benchmarks/scaling.py --mbit 100 [--participation 0.01 0.1 1] [--page]
 
 A round has its evaluation, and lasts as long as its slowest process. With more workers than idle cores the table says
-little. With `--page` the section of docs/benchmarks.md is written too.
+little. With `--mbit` two machines with a line of that speed between them train 10,000 devices on 100,000 items: two
+network namespaces, which needs root. With `--page` the section of docs/benchmarks.md is written too.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+from machines import two_machines
 from page import bars, put, table
+from safetensors.numpy import load_file
 
 
 def measure(asked: argparse.Namespace, method: str, workers: int) -> float:
@@ -37,6 +41,52 @@ def measure(asked: argparse.Namespace, method: str, workers: int) -> float:
     return median(sum(line.values()) for line in lines[1:])
 
 
+def generated(folder: str) -> str:
+    """Data of 10,000 devices on 100,000 items."""
+    counts = ["--users", "10000", "--items", "100000", "--interactions", "1000000"]
+    command = [sys.executable, "-m", "federec", "data", "generate", *counts, "--out", f"{folder}/data"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return f"{folder}/data"
+
+
+def over_line(asked: argparse.Namespace, data: str, participation: float) -> tuple[float, float, float]:
+    """Median seconds of a round on two machines, the MB that the first sends in a round, and the MB of all shared
+    parameters."""
+    with tempfile.TemporaryDirectory() as folder, two_machines(asked.mbit) as machines:
+        out, running = Path(folder) / "run", []
+        for machine in machines:
+            first = machine is machines[0]
+            command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+            command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "10.0.0.1:29500", "--local-addr", machine.address]
+            command += ["--rdzv-conf", f"is_host={int(first)}", "-m", "federec", "train", *asked.method]
+            command += ["--data", data, "--engine", asked.engine, "--rounds", str(asked.rounds), "--out", str(out)]
+            command += ["--participation", str(participation), "--evaluate-users", "1000", "--quiet"]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+            running.append(subprocess.Popen(machine.command(*command), env=environment, stdout=subprocess.DEVNULL))
+        codes = [process.wait() for process in running]
+        if any(codes):
+            raise SystemExit("a machine ended with an error")
+        lines = [json.loads(line)["seconds"] for line in (out / "rounds.jsonl").read_text().splitlines()]
+        state = load_file(out / "model" / f"state-{len(lines)}.safetensors")
+        sent = machines[0].sent() / len(lines) / 1e6
+    shared = sum(value.nbytes for name, value in state.items() if name.startswith("shared:")) / 1e6
+    return median(line["train"] + line["evaluate"] for line in lines[1:]), sent, shared
+
+
+def line_table(asked: argparse.Namespace) -> None:
+    rows: list[list[str]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = generated(folder)
+        for participation in asked.participation:
+            seconds, sent, shared = over_line(asked, data, participation)
+            rows.append([f"{participation:.0%}", f"{shared:.1f}", f"{sent:.2f}", f"{seconds:.2f}"])
+            print(*rows[-1], flush=True)
+    title = f"{asked.method[0]}, 10,000 devices, 100,000 items, {asked.mbit} Mbit/s between the machines."
+    text = f"{title}\n\n{table(['take part', 'shared parameters, MB', 'sent a round, MB', 's a round'], rows)}"
+    if asked.page:
+        put("scaling-line", "Two machines", text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
@@ -45,8 +95,12 @@ def main() -> None:
     parser.add_argument("--method", nargs="+", default=["pfedrec"])
     parser.add_argument("--engine", default="fused")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--mbit", type=int, help="of the line between two machines, instead of processes of one")
+    parser.add_argument("--participation", nargs="+", type=float, default=[0.01, 0.1, 1.0], help="with --mbit")
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
+    if asked.mbit:
+        return line_table(asked)
     title = f"{', '.join(asked.method)} on {asked.data}, {asked.engine} engine, {os.cpu_count()} cores."
     rows: list[list[str]] = []
     drawn = {}

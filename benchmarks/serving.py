@@ -61,7 +61,7 @@ def load(url: str, script: Path, connections: int, seconds: int) -> tuple[float,
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rate, half, most, count = (
         re.search(pattern, said)[1]  # type: ignore[index]
-        for pattern in (r"Requests/sec:\s+([\d.]+)", r"50%\s+(\S+)", r"99%\s+(\S+)", r"(\d+) requests in")
+        for pattern in (r"Requests/sec:\s+([\d.]+)", r"\n\s+50%\s+(\S+)", r"\n\s+99%\s+(\S+)", r"(\d+) requests in")
     )
     return float(rate), half, most, int(count), "Non-2xx" not in said and "Socket errors" not in said
 

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from federec.errors import UserError
-from federec.files import make_folder, read_bytes, write_atomic
+from federec.files import cache, make_folder, read_bytes, write_atomic
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -61,3 +61,12 @@ def test_reading_names_the_file_and_the_reason(tmp_path):
         read_bytes(tmp_path / "gone")
     with pytest.raises(UserError, match=r"cannot be read \(Is a directory"):
         read_bytes(tmp_path)
+
+
+def test_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("FEDEREC_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache() == tmp_path / "federec"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache() == tmp_path / ".cache" / "federec"

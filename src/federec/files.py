@@ -61,3 +61,10 @@ def cannot_write(path: Path, error: OSError) -> UserError:
     """The error for a failed write, in one line."""
     remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check the path"
     return UserError(f"{path}: cannot be written ({error.strerror or error}); {remedy} and try again")
+
+
+def cache() -> Path:
+    """The folder for what can be fetched or made again: data sets, and compiled kernels."""
+    if own := os.environ.get("FEDEREC_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "federec"

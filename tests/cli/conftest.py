@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections.abc import Callable
@@ -73,3 +74,10 @@ def make_ratings() -> Callable[..., Path]:
 @pytest.fixture
 def ratings(tmp_path: Path) -> Path:
     return write_ratings(tmp_path / "ratings.csv")
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Path:
+    path = tmp_path / "catalogue.json"
+    path.write_text(json.dumps({"items": ["m1", "m2", "m3"], "titles": {"m1": "Heat"}}))
+    return path

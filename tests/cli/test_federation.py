@@ -8,17 +8,6 @@ import yaml
 
 pytest.importorskip("flwr", reason="pip install federec[flower]")
 
-from cryptography.hazmat.primitives import hashes
-
-from federec.network.certificates import Identity
-
-
-@pytest.fixture
-def catalogue(tmp_path):
-    path = tmp_path / "catalogue.json"
-    path.write_text(json.dumps({"items": ["m1", "m2", "m3"], "titles": {"m1": "Heat"}}))
-    return path
-
 
 def test_prepare_and_new_items(federec, tmp_path, catalogue):
     run = tmp_path / "run"
@@ -122,72 +111,6 @@ def test_a_server_says_where_it_listens_and_what_it_waits_for(federec, tmp_path,
     assert re.fullmatch(told, said.err)
 
 
-def fingerprint(path):
-    from cryptography import x509
-
-    return x509.load_pem_x509_certificate(path.read_bytes()).fingerprint(hashes.SHA256())
-
-
-def test_the_servers_certificate_is_renewed_under_a_root_that_is_kept_elsewhere(federec, refused, tmp_path):
-    tls, offline, later = tmp_path / "tls", tmp_path / "offline", tmp_path / "later"
-    said = federec("federation", "certificates", tls, "--host", "localhost", "--host", "10.0.0.1")
-    assert f"keep {tls / 'ca.key'} offline" in said.out
-    first = fingerprint(tls / "ca.crt"), fingerprint(tls / "server.pem")
-    assert federec("federation", "certificates", tls, "--host", "localhost").code == 0
-    assert fingerprint(tls / "ca.crt") == first[0]
-    assert fingerprint(tls / "server.pem") != first[1]
-    offline.mkdir()
-    for name in ("ca.crt", "ca.key"):
-        (tls / name).rename(offline / name)
-    assert federec("federation", "certificates", later, "--host", "localhost", "--root", offline).code == 0
-    assert {path.name for path in later.iterdir()} == {"ca.crt", "server.pem", "server.key"}
-    assert fingerprint(later / "ca.crt") == first[0]
-    assert all(path.stat().st_mode & 0o077 == 0 for path in later.iterdir())
-    (offline / "ca.key").unlink()
-    assert "ca.key: cannot be read" in refused(
-        "federation", "certificates", later, "--host", "localhost", "--root", offline
-    )
-
-
-def test_a_device_is_admitted_and_removed(federec, refused, tmp_path, catalogue):
-    root, run, request, out = tmp_path / "root", tmp_path / "run", tmp_path / "phone.csr", tmp_path / "phone.crt"
-    federec("federation", "certificates", root, "--host", "localhost")
-    federec("federation", "prepare", run, "--catalogue", catalogue)
-    request.write_bytes(Identity.new().request())
-    given = ("--root", root, "--users", 3, "--out", out, "--run", run)
-    said = federec("federation", "admit", request, *given)
-    assert said.out == f"device 'phone' with 3 users is admitted for 365 days: {out}\n"
-    assert (run / "nodes" / "phone.crt").read_bytes() == out.read_bytes()
-    assert "phone.crt: exists" in refused("federation", "admit", request, *given)
-    other = ("--root", root, "--out", tmp_path / "other.crt")
-    assert "is not a certificate request" in refused("federation", "admit", catalogue, *other)
-    assert "name it NAME.crt" in refused("federation", "admit", request, "--root", root, "--out", tmp_path / "x")
-    assert "did you mean 'phone'" in refused("federation", "remove", run, "phne")
-    lines = [json.loads(line) for line in (run / "audit.jsonl").read_text().splitlines()]
-    assert [(line["event"], line["name"], line["users"]) for line in lines] == [("certificate", "phone", 3)]
-    assert federec("federation", "remove", run, lines[0]["device"]).out == "device 'phone' is removed\n"
-    assert not (run / "nodes" / "phone.crt").exists()
-    assert [json.loads(line)["event"] for line in (run / "audit.jsonl").read_text().splitlines()][1:] == ["withdrawn"]
-
-
-def test_the_board_shows_the_newest_of_every_device():
-    from federec.cli.federation import Board
-
-    board = Board()
-    for event in (
-        {"event": "asked", "kind": "train", "round": 2, "devices": 3},
-        {"event": "reply", "kind": "train", "round": 2, "device": "1111111", "users": 4},
-        {"event": "rejected", "round": 2, "device": "2222222", "reason": "norm", "detail": "large"},
-        {"event": "missing", "kind": "train", "round": 2, "device": "3333333"},
-        {"event": "round", "round": 2, "rounds": 5, "loss": 0.5, "hr@10": 0.25, "seconds": 6.1},
-    ):
-        board.take(event)
-    assert board.title == "round 2 of 5: valid hr@10 0.2500, 6.1 s"
-    cells = [list(column.cells) for column in board.table().columns]
-    assert cells[0] == ["111111", "222222", "333333"]
-    assert cells[3] == ["train: answered", "refused: norm", "did not answer in time"]
-
-
 def test_a_split_of_the_data_is_refused_unless_it_is_set_aside(refused, monkeypatch, federec, tmp_path):
     data = tmp_path / "parted.csv"
     data.write_text("user,item,split\n" + "".join(f"u{u},i{i},train\n" for u in range(4) for i in range(5)))
@@ -201,48 +124,3 @@ def test_a_split_of_the_data_is_refused_unless_it_is_set_aside(refused, monkeypa
     said = federec(*up, "--split", "leave-one-out", "--repeats", "keep")
     assert (said.code, said.err) == (0, "")
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["repeats"] == "keep"
-
-
-def test_invitations_are_for_one_person_each_and_the_server_gets_only_certificates(federec, tmp_path, catalogue):
-    run, root, out = tmp_path / "run", tmp_path / "offline", tmp_path / "people"
-    federec("federation", "prepare", run, "--catalogue", catalogue)
-    federec("federation", "certificates", tmp_path / "tls", "--root", root, "--host", "127.0.0.1")
-    page = "https://films.example/"
-    said = federec("federation", "invite", out, "--root", root, "--page", page, "--count", 3, "--run", run)
-    assert (said.code, said.err) == (0, "")
-    links = [path.read_text().strip() for path in out.glob("*.link")]
-    assert len({*links}) == 3 and all(link.startswith(f"{page}#join=") for link in links)
-    assert {path.stat().st_mode & 0o077 for path in out.iterdir()} == {0}
-    names = {path.stem for path in out.glob("*.link")}
-    assert {path.name for path in (run / "nodes").iterdir()} == {f"{name}.crt" for name in names}
-    audit = [json.loads(line) for line in (run / "audit.jsonl").read_text().splitlines()]
-    assert {(line["event"], line["name"], line["users"], line["days"]) for line in audit} == {
-        ("certificate", name, 1, 90) for name in names
-    }
-    assert federec("federation", "remove", run, min(names)).code == 0
-
-
-def test_what_is_wrong_with_a_gateway_is_said_before_anything_starts(refused, federec, tmp_path, catalogue):
-    run, clear = tmp_path / "run", tmp_path / "clear"
-    federec("federation", "prepare", run, "--catalogue", catalogue)
-    federec("federation", "prepare", clear, "--catalogue", catalogue, "--stage", "none")
-    serve, here = ("federation", "serve", run, "--certificates", tmp_path), ("--gateway", "127.0.0.1:0")
-    assert "add --gateway HOST:PORT" in refused(*serve, "--page", run)
-    assert "with --page RUN" in refused(*serve, *here)
-    assert "write it as HOST:PORT" in refused(*serve, "--gateway", "8080", "--page", run)
-    assert "browsers only join over TLS" in refused(*serve, "--gateway", "0.0.0.0:443", "--page", run)
-    assert "is not finished" in refused(*serve, *here, "--page", run)
-    told = refused("federation", "serve", clear, "--certificates", tmp_path, *here, "--page", run)
-    assert "tabs only take part under 'secure-sum'" in told
-    people = ("federation", "invite", tmp_path / "people", "--root", tmp_path / "nothing")
-    for page in (
-        "films.example",
-        "http://localhost.evil.example",
-        "http://127.0.0.1.evil.example/",
-        "http://[",
-        "https:///",
-    ):
-        assert "browsers only join over https" in refused(*people, "--page", page)
-    assert "ca.crt" in refused(*people, "--page", "http://localhost:8080/")
-    assert "ca.crt" in refused(*people, "--page", "https://films.example/")
-    assert not (tmp_path / "people").exists()

@@ -73,15 +73,6 @@ def test_places(empty, monkeypatch):
     assert found["ml-100k"] == own and found["tastes"] is None
 
 
-def test_cache_folder(monkeypatch, tmp_path):
-    monkeypatch.delenv("FEDEREC_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert sets.cache() == tmp_path / "federec"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert sets.cache() == tmp_path / ".cache" / "federec"
-
-
 def test_a_set_that_is_not_there(empty):
     assert refused("ml-1m") == "'ml-1m' is not on this machine; get it with: federec data get ml-1m"
     text = refused("filmtrust")

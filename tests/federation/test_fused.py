@@ -23,6 +23,7 @@ RECENT = [("pfedrec", ("recency",)), ("fedmf", ("sam", "recency", "dualper")), (
 RECENT += [("local-only", ("recency",))]
 CASES = [(name, plugins) for name in METHODS for plugins in PLUGINS] + MIXED + RECENT
 TRAINED = [("pfedrec", ()), ("fedmf", ()), ("fedmf", ("dualper",)), ("fedrecon", ("dualper", "sam")), MIXED[0]]
+TRAINED += [("fedrap", ("dualper",))]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,8 @@ def test_the_kernel_plays_the_same_round(small, devices, name, plugins, users, r
         ("pfedrec", ("sam", "plgc"), {}),
         ("fedmf", ("dualper", "plgc"), {}),
         ("fedrap", ("plgc",), {"norm": "nuclear"}),
+        ("fedrap", ("plgc", "dualper"), {}),
+        ("fedrap", ("dualper", "sam"), {}),
     ],
 )
 def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins, settings):
@@ -85,10 +88,17 @@ def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins, settings)
 
 @pytest.mark.parametrize("users", [range(9), (1, 4, 0, 7, 8), (3,)], ids=["all", "some", "one"])
 @pytest.mark.parametrize(
-    ("plugins", "settings"), [((), {}), (("plgc",), {}), (("plgc",), {"mix": "fixed", "mix_weight": 0.3})], ids=str
+    ("name", "plugins", "settings"),
+    [
+        ("pfedrec", (), {}),
+        ("pfedrec", ("plgc",), {}),
+        ("pfedrec", ("plgc",), {"mix": "fixed", "mix_weight": 0.3}),
+        ("fedrap", ("dualper",), {}),
+    ],
+    ids=str,
 )
-def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users, plugins, settings):
-    method, users = small("pfedrec", plugins, **settings), torch.tensor([*users])
+def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users, name, plugins, settings):
+    method, users = small(name, plugins, **settings), torch.tensor([*users])
     items = torch.arange(devices.n_items).expand(len(users), -1)
     stacked, before, after = (State.start(method, devices.n_items, len(devices), 1) for _ in range(3))
     neighbour, expected = Neighbour(), torch.zeros(len(devices), devices.n_items)
@@ -202,6 +212,11 @@ WEIGHTED = [
     ({"batch": 16, "rho_shared": 0.1}, ("sam", "recency", "ldp")),
     ({"batch": 16, "parts": "own"}, ("recency", "ldp")),
 ]
+DUAL = [
+    ({"batch": 2048, "lr": 0.5}, ("dualper",)),
+    ({"batch": 16, "norm": "l2", "lr": 0.5}, ("recency", "dualper", "ldp")),
+    ({"batch": 16, "parts": "own"}, ("dualper",)),
+]
 BLENDED = [
     {"batch": 2048, "beta": 0.05, "gamma": 0.5, "smoothing": 0.5},
     {"batch": 16, "norm": "l2"},
@@ -214,7 +229,9 @@ BLENDED = [
     ("users", "rounds", "tolerance"), [(None, 1, 1e-4), ([1, 4, 0, 7, 8], 3, 1e-3)], ids=["all", "some"]
 )
 @pytest.mark.parametrize(
-    ("settings", "plugins"), [(s, ()) for s in ADDITIVE] + [(s, ("plgc",)) for s in BLENDED] + SHARP + WEIGHTED, ids=str
+    ("settings", "plugins"),
+    [(s, ()) for s in ADDITIVE] + [(s, ("plgc",)) for s in BLENDED] + SHARP + WEIGHTED + DUAL,
+    ids=str,
 )
 def test_the_additive_kernel_plays_the_same_round(devices, settings, plugins, users, rounds, tolerance):
     method = build("fedrap", plugins, QUIET | settings)

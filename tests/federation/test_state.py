@@ -74,7 +74,10 @@ def test_flat_form_and_back(device_method, random_split):
     assert equal(again, state)
 
 
-def test_rows_of_new_items_are_none_of_the_first():
-    method = build("pfedrec", settings={"dim": 4})
-    items = State.start(method, 30, 0, seed=5).grown(method, 60, seed=5).shared["items"]
-    assert len(items.unique(dim=0)) == 60
+def test_new_items_have_the_mean_row_and_private_rows_of_their_own():
+    method = build("fedrap", settings={"dim": 4})
+    start = State.start(method, 30, 1, seed=5)
+    grown = start.grown(method, 60, seed=5)
+    assert torch.equal(grown.shared["common"][:30], start.shared["common"])
+    assert torch.allclose(grown.shared["common"][30:], start.shared["common"].mean(0).expand(30, -1))
+    assert len(grown.stores["own"].start.unique(dim=0)) == 60, "none is a copy of the first items' rows"

@@ -1,4 +1,7 @@
+import importlib.util
+import os
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -99,3 +102,35 @@ def test_a_kernel_that_another_process_compiles_is_waited_for_and_loaded(tmp_pat
         Dispatcher.compile(first, (numba.int64,))  # as the process that has the lock does
     assert waiting.result() == 8
     assert (sum(second._cache_hits.values()), sum(second._cache_misses.values())) == (1, 0)
+
+
+def test_compiled_code_outlives_the_folder_of_its_source(tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("FEDEREC_CACHE", str(tmp_path / "cache"))
+    counts = []
+    for clone in ("first", "second"):
+        (tmp_path / clone).mkdir()
+        source = tmp_path / clone / "halves.py"
+        source.write_text("def halved(value):\n    return value / 2\n")
+        spec = importlib.util.spec_from_file_location("halves", source)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "halves", module)
+        spec.loader.exec_module(module)
+        halved = compiling.kernel(module.halved)
+        assert halved(3) == 1.5
+        counts.append(sum(halved._cache_misses.values()))
+    assert counts == [1, 0]
+
+
+def test_compiled_code_that_is_not_used_is_deleted_and_that_of_others_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("FEDEREC_CACHE", str(tmp_path))
+    old, used = compiling._kept_for("old"), compiling._kept_for("used")
+    os.utime(old, (0, 0))
+    compiling._kept_for("new")
+    assert used.is_dir() and not old.exists()
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    assert compiling._kept_for("new") is None
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDEREC_CACHE", str(tmp_path / "file"))
+    assert compiling._kept_for("new") is None

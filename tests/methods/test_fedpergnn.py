@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, leaky_relu
 
+from federec.checks.engines import engines_agree
 from federec.cohort.draw import Devices
 from federec.data.split import leave_one_out
 from federec.data.tastes import generate
@@ -14,6 +15,7 @@ from federec.federation.device import cohorts
 from federec.federation.round import play
 from federec.federation.state import State
 from federec.methods.fedpergnn import FedPerGNN
+from federec.plugins.recency import Recency
 from federec.runtimes.simulation import trainer
 
 BARE = {"dim": 4, "laplace": 0.0, "pseudo": 0, "neighbours": 2}
@@ -67,6 +69,43 @@ def test_gradients_equal_those_of_a_graph_written_out_node_by_node(random_split)
             torch.testing.assert_close(cohort.outbox["items"][mine], expected, rtol=1e-3, atol=1e-6)
             for name in ("gat", "from", "to"):
                 torch.testing.assert_close(cohort.outbox[name][c], leaf[name].grad, rtol=1e-3, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def devices(split_of):
+    """Devices of many lengths: one has every item and draws no negatives, one has nothing to learn from."""
+    random = np.random.default_rng(4)
+    return Devices.of(split_of([random.permutation(60)[:n] for n in (60, 3, 4, 9, 30, 31, 12, 2, 50)], 60), True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [BARE, {**BARE, "neighbours": 0}, {**BARE, "dim": 9, "pseudo": 20}, {"dim": 6, "neighbours": 20}],
+    ids=["bare", "alone", "pseudo", "noisy"],
+)
+def test_the_kernel_plays_the_same_rounds(devices, settings):
+    engines_agree(FedPerGNN(**settings), devices, torch.tensor([1, 4, 0, 8, 3]), range(1, 4))
+
+
+@pytest.mark.slow
+def test_the_kernel_lets_new_items_weigh_more(devices):
+    engines_agree(FedPerGNN(dim=4, neighbours=2) | Recency(half_life=3), devices, torch.arange(7), range(1, 4))
+
+
+def test_two_threads_do_what_one_does(devices):
+    method, users = FedPerGNN(**BARE), torch.arange(7)
+    torch.set_num_threads(2)
+    try:
+        engines_agree(method, devices, users)
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_recency_weighs_a_devices_positives(devices):
+    plain, recent = FedPerGNN(**BARE), FedPerGNN(**BARE) | Recency(half_life=1)
+    states = [State.start(plain, devices.n_items, len(devices), 1) for _ in range(2)]
+    losses = [play(m, s, devices, torch.arange(7), 1, 1).loss for m, s in zip((plain, recent), states, strict=True)]
+    assert losses[0] != losses[1]
 
 
 def test_peers_are_others_who_have_the_item(random_split):

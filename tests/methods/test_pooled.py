@@ -10,6 +10,7 @@ from federec.evaluation.protocols import protocol
 from federec.methods import pooled
 from federec.methods.mf import MF
 from federec.methods.ncf import NCF
+from federec.methods.pooled import PooledMethod
 from federec.runtimes.simulation import trainer
 
 
@@ -90,6 +91,17 @@ def test_rounds_equal_torchs_adam_on_the_plain_model(random_split, method, plain
         some = torch.tensor([3, 0, 8])
         expected = reference(some[:, None].expand(3, 30), torch.arange(30).expand(3, 30)).detach()
         torch.testing.assert_close(method.scores(model, split, some), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", [MF(dim=4), NCF(dim=4, hidden=(5, 3)), NCF(dim=4, hidden=(6,))], ids=str)
+def test_gradients_equal_autograd(random_split, method):
+    split = random_split(users=9, items=30)
+    p = {name: value for name, value in method.start(split, 4).items() if "/" not in name}
+    batch = next(iter(method.batches(Devices.of(split, False), 4, 1)))
+    found, expected = method.gradient(p, *batch), PooledMethod.gradient(method, p, *batch)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("settings", [{"batch": 0}, {"lr": -1.0}, {"negatives": -1}, {"dim": 0}, {"scale": -0.1}])

@@ -1,12 +1,14 @@
 """What is kept of runs: what comes back, what counts as the same run, what an interruption leaves."""
 
 import json
+import subprocess
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import federec
 from federec.errors import UserError
 from federec.reproduction.cells import Cell, Row
 from federec.reproduction.records import MISSED, Book, line_of_run, pack, revision, unpack
@@ -101,3 +103,24 @@ def test_a_tuned_cell_has_the_settings_of_its_search(tmp_path, ratings):
     config = book.config(cell)
     assert config.settings["lr"] == 0.3 and config.participation == 0.5
     assert config.settings["dim"] == 4  # that of the row
+
+
+def test_a_commit_is_that_of_the_sources_and_records_beside_them_do_not_change_it(tmp_path, monkeypatch):
+    def git(*words):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        command = ["git", "-C", tmp_path, *identity, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    monkeypatch.delenv("FEDEREC_COMMIT", raising=False)
+    source, records = tmp_path / "src" / "__init__.py", tmp_path / "records.jsonl"
+    source.parent.mkdir()
+    source.write_text("")
+    records.write_text("")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "all")
+    monkeypatch.setattr(federec, "__file__", str(source))
+    records.write_text("a line")
+    assert revision() == git("rev-parse", "--short", "HEAD").strip()
+    source.write_text("changed")
+    assert revision().endswith("-dirty")

@@ -19,6 +19,7 @@ from federec.evaluation.protocols import protocol
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
 from federec.plugins.registry import build
+from federec.runtimes import distributed
 from federec.runtimes.distributed import ALONE, joined
 from federec.runtimes.local import resume
 from federec.runtimes.simulation import trainer
@@ -160,19 +161,34 @@ def test_a_run_begun_in_one_process_goes_on_in_two(two_ranks, ratings):
     check_same(two_ranks["resumed"], begin(ratings, 4))
 
 
+CENTRAL = "'ease' is trained in one place, on pooled data; run it without torchrun"
+UNLIKE = "process 1: the settings and paths of the run must be the same as in the first process"
+NAMELESS = "with torchrun's --max-restarts, name the folder with --out, so that a restart finds the run"
+
+
 @pytest.mark.slow
-def test_a_centralised_method_is_refused_in_one_voice(tmp_path):
-    port, out = free_port(), tmp_path / "run"
-    both = [start(train("ease", "--out", out), rank, port, stderr=subprocess.PIPE) for rank in range(2)]
+@pytest.mark.parametrize(
+    ("words", "restarts", "message"),
+    [
+        ("ease --out run", "0", CENTRAL),
+        ("fedmf --out run --seed {rank}", "0", UNLIKE),
+        ("fedmf", "1", NAMELESS),
+    ],
+)
+def test_a_run_is_refused_in_one_voice(tmp_path, monkeypatch, words, restarts, message):
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
+    port, how = free_port(), {"cwd": tmp_path, "stderr": subprocess.PIPE}
+    both = [start(train(*words.format(rank=rank).split()), rank, port, **how) for rank in range(2)]
     said = [process.communicate(timeout=120)[1] for process in both]
     assert [process.returncode for process in both] == [2, 2]
-    assert said == ["error: 'ease' is trained in one place, on pooled data; run it without torchrun\n", ""]
-    assert not out.exists()
+    assert said == [f"error: {message}\n", ""]
+    assert not list(tmp_path.iterdir())
 
 
 if __name__ == "__main__":
     with joined() as group:
-        for case in CASES:
+        for case, (_, _, participation, _) in CASES.items():
+            distributed._TABLE = 0 if participation < 1 else 1 << 16  # whether to see which rows were changed
             known = outcome(case, group)
             if group.first:
                 save_file(known, Path(sys.argv[1]) / f"{case}.safetensors")

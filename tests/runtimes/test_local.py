@@ -15,7 +15,9 @@ from federec.plugins.registry import build
 from federec.runs import folder as folders
 from federec.runs.best import Best
 from federec.runs.folder import RunFolder
+from federec.runs.group import Group
 from federec.runtimes.engines import Fused
+from federec.runtimes.local import run
 
 KEYS = {
     *("method", "plugins", "protocol", "seed", "rounds", "best_round", "data", "valid", "test", "views"),
@@ -211,8 +213,8 @@ def test_the_result_says_which_engine_played_and_why(data):
     }
     short = fr.train(fr.PFedRec(dim=4), data, rounds=1).result["engine"]
     assert short == {"used": "torch", "reason": "the run is too short to repay compiling a kernel"}
-    without = fr.train(build("metamf", (), {"dim": 4}), data, rounds=1).result["engine"]
-    assert without == {"used": "torch", "reason": "no kernel plays 'metamf'"}
+    without = fr.train(build("fedals", (), {"dim": 4}), data, rounds=1).result["engine"]
+    assert without == {"used": "torch", "reason": "no kernel plays 'fedals'"}
     central = fr.train("popularity", data, rounds=1).result["engine"]
     assert central == {"used": "torch", "reason": "'popularity' is not trained on devices"}
     clipped = fr.train(fr.PFedRec(dim=4), data, rounds=1, channel=["clip:norm=1"]).result["engine"]
@@ -323,6 +325,30 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path, data, whole):
     run = fr.resume(tmp_path / "run", data)
     assert run.result == json.loads((tmp_path / "run" / "result.json").read_text())
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+
+class Restarted(Group):
+    """A process that was started again, as torchrun does it."""
+
+    restarts = True
+
+
+def test_a_command_that_is_started_again_continues_its_own_run(tmp_path, data, whole):
+    def stop(line, rounds):
+        if line["round"] == 2:
+            raise KeyboardInterrupt
+
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        start("pfedrec", data, folder.path, on_round=stop)
+    config = folder.config()
+    with pytest.raises(UserError, match="holds a run with other settings; choose another folder"):
+        run(config.model_copy(update={"seed": 4}), data, folder, group=Restarted())
+    for played in ([3, 4], []):  # a finished run plays nothing
+        seen = []
+        run(config, data, folder, lambda line, _, seen=seen: seen.append(line["round"]), Restarted())
+        assert seen == played
+        assert outcome(folder.path) == whole("pfedrec")
 
 
 def test_other_data_cannot_be_resumed_on(tmp_path, data):

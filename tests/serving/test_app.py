@@ -4,12 +4,13 @@ import json
 import numpy as np
 import pytest
 
+from federec.network.catalogue import Catalogue
 from federec.serving.app import EXAMPLES, Wrong, answered, make_app, parsed
 from federec.serving.metrics import Metrics
 
 
 def ask(model, body):
-    return answered(model, parsed(body))
+    return json.loads(answered(model, parsed(body)))
 
 
 def test_the_three_kinds_of_requests(served):
@@ -53,13 +54,34 @@ def test_what_is_wrong_is_one_line(served, body, status, why):
     assert "\n" not in wrong.value.why and len(wrong.value.why) < 300
 
 
-def test_scores_that_are_no_numbers_are_left_out(served, monkeypatch):
+@pytest.mark.parametrize("k", [4, 20])  # written at the start, and for the request
+def test_scores_that_are_no_numbers_are_left_out(served, k):
     model = served()
-    ranked = np.arange(4), np.array([2.0, np.inf, np.nan, 1.0], np.float32)
-    monkeypatch.setattr(type(model), "of_user", lambda *_: ranked)
-    found = ask(model, b'{"user": "u1"}')["items"]
-    assert [item["score"] for item in found] == [2.0, 1.0]
-    json.dumps(found, allow_nan=False)
+    scores = model.scores.copy()
+    scores[model.rows["u1"], :4] = 2.0, np.inf, np.nan, 1.0
+    found = ask(dataclasses.replace(model, scores=scores), b'{"user": "u1", "k": %d}' % k)["items"]
+    assert [item["score"] for item in found[:2]] == [2.0, 1.0] and len(found) == k
+
+
+def test_long_lists_begin_as_short_ones_do(served):
+    for user in ("u0", "u7"):
+        asked = b'{"user": "%b", "k": %d}'
+        long = ask(served(), asked % (user.encode(), 100))["items"]
+        assert len(long) > 10
+        for k in (1, 9, 10, 11):
+            assert ask(served(), asked % (user.encode(), k))["items"] == long[:k]
+
+
+def test_text_of_the_data_stays_as_it_is(served):
+    model = served()
+    labels = tuple(f'{label} "é\\' for label in model.catalogue.labels)
+    catalogue = Catalogue(labels, {labels[3]: "Amélie\u2028"})
+    odd = dataclasses.replace(model, catalogue=catalogue, rows={'"ü': 1})
+    (found,) = ask(odd, json.dumps({"users": ['"ü'], "k": 30}).encode())["users"]
+    codes, scores = model.of_user("u1", 30)
+    assert found["user"] == '"ü' and [item["item"] for item in found["items"]] == [labels[code] for code in codes]
+    assert {item["title"] for item in found["items"] if item["item"] == labels[3]} <= {"Amélie\u2028"}
+    assert [item["score"] for item in found["items"]] == pytest.approx(scores.tolist(), abs=1e-6)
 
 
 def test_a_federation_only_serves_anonymous_lists(served):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from federec.runtimes.run import Run
-from federec.serving.model import Unknown, best, pair_scores
+from federec.serving.model import Unknown, best, pair_scores, pair_weights
 
 
 def test_users_get_what_the_run_recommends(served, served_run):
@@ -33,7 +33,8 @@ def test_the_quick_way_of_fedease_is_its_own(served):
     shared = model.newcomers.state.shared | {"recency": torch.tensor([2.0])}
     newcomers = dataclasses.replace(model.newcomers, state=dataclasses.replace(model.newcomers.state, shared=shared))
     history = np.array([5, 1, 8])
-    assert pair_scores(newcomers.method, shared, history) == pytest.approx(newcomers.scores([history])[0], abs=1e-5)
+    found = pair_scores(pair_weights(newcomers.method, shared), shared, history)
+    assert found == pytest.approx(newcomers.scores([history])[0], abs=1e-5)
 
 
 def test_order_and_repeats(served):
@@ -61,11 +62,19 @@ def test_what_is_not_there_is_named(served):
         served().of_items(["i1", "x"], 3)
 
 
-def test_the_best_come_first_and_no_number_comes_last():
-    codes, scores = best(np.array([1, 3, np.nan, 3, -np.inf, 2], np.float32), 4)
+def test_the_best_come_first_and_only_numbers_count():
+    codes, scores = best(np.array([1, 3, np.nan, 3, -np.inf, 2, np.inf], np.float32), 5)
     assert codes.tolist() == [1, 3, 5, 0] and scores.tolist() == [3, 3, 2, 1]
     assert best(np.full(3, np.nan, np.float32), 2)[0].tolist() == []
     assert best(np.zeros(5, np.float32), 2)[0].tolist() == [0, 1]
+    assert best(np.zeros(50, np.float32), 2)[0].tolist() == [0, 1]
+
+
+def test_the_best_of_many():
+    scores = np.random.default_rng(0).integers(0, 99, 1003).astype(np.float32)
+    scores[:900] = -np.inf
+    for k in (1, 5, 62, 63, 103, 500):
+        assert best(scores, k)[0].tolist() == np.argsort(-scores, kind="stable")[: min(k, 103)].tolist()
 
 
 def test_methods_without_strangers_serve_their_users(served):

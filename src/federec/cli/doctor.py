@@ -70,7 +70,8 @@ def _hardware() -> list[tuple[str, str, str]]:
 
 
 def _data() -> list[tuple[str, str, str]]:
-    from federec.data.sets import cache, status
+    from federec.data.sets import status
+    from federec.files import cache
 
     own = os.environ.get("FEDEREC_DATA")
     where = "not set" if not own else own if Path(own).is_dir() else f"{own} (no such folder)"

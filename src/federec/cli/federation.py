@@ -1,34 +1,31 @@
-"""`federec federation`: devices and a server that learn together over a network."""
+"""`federec federation`: devices and a server that learn together over a network.
+
+Who takes part is in `admission.py`, browser tabs in `gateway.py`, and what a run shows meanwhile in `board.py`.
+"""
 
 from __future__ import annotations
 
 import os
-import secrets
 import shlex
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import click
 import typer
 from typer import Argument, Option
 
 from federec.cli import options
+from federec.cli.admission import admit, certificates, remove
+from federec.cli.board import progress
+from federec.cli.gateway import invite, opener
 from federec.cli.names import STAGES, one_of
 from federec.cli.output import JSON
 from federec.cli.train import free_folder, parse_settings, show_run
 from federec.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from federec.runs.config import RunConfig
-    from federec.runtimes.flower.admission import Admission
-    from federec.runtimes.flower.link import Link
 
 app = typer.Typer(
     help="Devices and a server that learn together over a network.",
@@ -224,7 +221,7 @@ def serve(
     from federec.runtimes.flower.server import run as start
 
     say = partial(typer.echo, err=True)
-    beside = _gateway(run, gateway, page, gateway_certificates, message_mb, say)
+    beside = opener(run, gateway, page, gateway_certificates, message_mb, say)
     try:
         start(run, host, port, certificates, insecure, message_mb, say, beside)
     except KeyboardInterrupt:
@@ -277,170 +274,8 @@ def add_items(
     typer.echo(f"{len(new) - len(old)} new items, {len(new):,} in all")
 
 
-@app.command()
-def certificates(
-    out: Path = Argument(..., readable=False, help="Folder for the server's certificate; made if it is not there."),
-    host: list[str] = Option(..., help="A name or address of the server; may be repeated."),
-    days: int = Option(365, min=1, help="How long the server's certificate holds."),
-    root: Path | None = Option(None, readable=False, help="Folder of ca.crt and ca.key. [default: OUT]"),
-) -> None:
-    """Make a root and a certificate of the server.
-
-    With a root that is there, it makes a new certificate of the server.
-    """
-    from federec.files import make_folder, write_atomic
-    from federec.network.certificates import ROOT, ROOT_KEY, SERVER, SERVER_KEY, Authority
-
-    home = root or out
-    authority = Authority.read(home) if (home / ROOT).exists() else Authority.create(home)
-    make_folder(out)
-    authority.serve(out, host, days)
-    if home != out:
-        write_atomic(out / ROOT, authority.pem)
-    typer.echo(f"for the server: {out / SERVER}, {out / SERVER_KEY}; for the server and all devices: {out / ROOT}")
-    typer.echo(f"keep {home / ROOT_KEY} offline: whoever has it can admit devices and pose as the server")
-
-
-@app.command()
-def admit(
-    request: Path = Argument(..., readable=False, help="What `federec device request` printed on the device."),
-    root: Path = Option(..., readable=False, help="Folder of ca.crt and ca.key."),
-    out: Path = Option(..., readable=False, help="File for the certificate, NAME.crt; the device is called NAME."),
-    users: int = Option(1, min=1, max=2**32 - 1, help="How many users the device may speak for."),
-    days: int = Option(365, min=1, help="How long the certificate holds."),
-    run: Path | None = Option(None, readable=False, help="Admit it to the federation in this folder at once."),
-) -> None:
-    """Admit a device: sign its request. The certificate goes to the device, and into RUN/nodes on the server."""
-    from federec.files import make_folder, read_bytes, write_atomic
-    from federec.network.certificates import Authority
-    from federec.network.events import Events
-    from federec.network.settings import FederationSettings
-    from federec.runtimes.flower.admission import AUDIT, read_certificate
-    from federec.runtimes.flower.records import NODES
-
-    if out.suffix != ".crt":
-        raise UserError(f"{out}: name it NAME.crt, such as phone.crt")
-    if out.exists():
-        raise UserError(f"{out}: exists; name another file")
-    if run is not None:
-        FederationSettings.read(run)
-    authority = Authority.read(root)
-    try:
-        certificate = authority.admit(read_bytes(request), users, days)
-    except UserError as error:
-        raise UserError(f"{request}: {error}") from None
-    write_atomic(out, certificate)
-    if run is not None:
-        make_folder(run / NODES)
-        write_atomic(run / NODES / out.name, certificate)
-        signed = read_certificate(out, authority.pem)
-        Events(run / AUDIT).say("certificate", name=out.stem, device=str(signed.node), users=users, days=days)
-    typer.echo(f"device '{out.stem}' with {users} users is admitted for {days} days: {out}")
-
-
-@app.command()
-def invite(
-    out: Path = Argument(..., readable=False, help="Folder for the invitations; made if it is not there."),
-    root: Path = Option(..., readable=False, help="Folder of ca.crt and ca.key."),
-    page: str = Option(..., metavar="URL", help="Where the page is, such as https://films.example/."),
-    count: int = Option(1, min=1, max=10_000, help="How many people to invite."),
-    days: int = Option(90, min=1, help="How long a tab may take part."),
-    run: Path | None = Option(None, readable=False, help="Admit them to the federation in this folder at once."),
-) -> None:
-    """Invite people to take part with a browser tab.
-
-    Each invitation is a link, OUT/NAME.link, for one person only: it holds the key of a new device, so send it as you
-    would send a password. OUT/NAME.crt goes into RUN/nodes on the server.
-    """
-    from federec.files import make_folder, write_atomic
-    from federec.network.certificates import Authority, write_secret
-    from federec.network.events import Events
-    from federec.network.settings import FederationSettings
-    from federec.runtimes.flower.admission import AUDIT, read_certificate
-    from federec.runtimes.flower.records import NODES
-    from federec.web.gateway.invitations import invitation, link
-
-    if not _joinable(page):
-        raise UserError(f"--page {page}: browsers only join over https; write it as https://HOST/")
-    if run is not None:
-        FederationSettings.read(run)
-        make_folder(run / NODES)
-    authority = Authority.read(root)
-    make_folder(out)
-    for _ in range(count):
-        code, certificate = invitation(authority, days)
-        name = f"tab-{secrets.token_hex(4)}"
-        write_secret(out / f"{name}.link", (link(page, code) + "\n").encode())
-        write_atomic(out / f"{name}.crt", certificate)
-        if run is not None:
-            write_atomic(run / NODES / f"{name}.crt", certificate)
-            signed = read_certificate(out / f"{name}.crt", authority.pem)
-            Events(run / AUDIT).say("certificate", name=name, device=str(signed.node), users=1, days=days)
-    where = f"they are admitted to {run}" if run is not None else f"copy {out}/*.crt into RUN/{NODES} on the server"
-    typer.echo(f"{count} invitations for {days} days: send each {out}/*.link to one person; {where}")
-
-
-def _joinable(page: str) -> bool:
-    """Whether a browser takes part from this address: over https, or on its own machine."""
-    from federec.runtimes.flower.records import is_loopback
-
-    try:
-        address = urlsplit(page)
-        host = address.hostname or ""
-    except ValueError:  # such as http://[
-        return False
-    return bool(host) and (address.scheme == "https" or (address.scheme == "http" and is_loopback(host)))
-
-
-@app.command()
-def remove(
-    run: Path = Argument(..., readable=False, help="Folder of a federation's run."),
-    node: str = Argument(..., help="The device: the name of its certificate, or its number in events.jsonl."),
-) -> None:
-    """Remove a device from a federation.
-
-    The server refuses it from the next request on.
-    """
-    from federec.errors import did_you_mean
-    from federec.network.events import Events
-    from federec.network.settings import FederationSettings
-    from federec.runtimes.flower.admission import AUDIT, node_of
-    from federec.runtimes.flower.records import NODES
-
-    FederationSettings.read(run)
-    files = {path.stem: path for path in (run / NODES).glob("*.crt")}
-    found = [path for name, path in files.items() if node in (name, node_of(path))]
-    if not found:
-        raise UserError(f"{run}: has no device '{node}'{did_you_mean(node, files) if files else ''}")
-    found[0].unlink()
-    Events(run / AUDIT).say("withdrawn", name=found[0].stem)
-    typer.echo(f"device '{found[0].stem}' is removed")
-
-
-def _gateway(
-    run: Path,
-    address: str | None,
-    page: Path | None,
-    certificates: Path | None,
-    megabytes: int,
-    say: Callable[[str], object],
-) -> Callable[[Link, Admission], object]:
-    """What opens a gateway beside a run's server, if one is asked for. Mistakes are said before anything starts."""
-    if address is None:
-        if page is not None or certificates is not None:
-            raise UserError("--page and --gateway-certificates belong to a gateway; add --gateway HOST:PORT")
-        return lambda link, admission: None
-    if page is None:
-        raise UserError("--gateway: name a trained run whose page the browsers get, with --page RUN")
-    from federec.web.gateway.server import Address, files_of, open_gateway
-
-    where, files = Address.of(address, certificates), files_of(run, page)
-
-    def opened(link: Link, admission: Admission) -> None:
-        url, _ = open_gateway(where, run, files, link, admission, megabytes)
-        say(f"browsers join at {url}")
-
-    return opened
+for command in (certificates, admit, invite, remove):
+    app.command()(command)
 
 
 def _config(
@@ -456,83 +291,3 @@ def _config(
     channel = None if not stages else () if stages == ["none"] else tuple(parse(stages))
     given |= {"channel": channel, "aggregator": aggregator}
     return RunConfig.checked(**given, plugins=tuple(plugins or ()), settings=parse_settings(settings or []))
-
-
-@contextmanager
-def progress(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """How to show each event: not at all when quiet; as a table of devices on a terminal; else as a line a round."""
-    if quiet:
-        yield lambda event: None
-    elif not sys.stderr.isatty():
-        yield _log
-    else:
-        from rich.console import Console
-        from rich.live import Live
-
-        board = Board()
-        with Live(console=Console(stderr=True), transient=True) as live:
-
-            def show(event: dict[str, Any]) -> None:
-                board.take(event)
-                live.update(board.table())
-
-            yield show
-
-
-def _log(event: dict[str, Any]) -> None:
-    text = {
-        "waiting": "round {round}: {devices} devices there, waiting for {wanted}",
-        "round": "round {round}/{rounds}  {loss}{valid}{seconds:.1f} s",
-        "rejected": "round {round}: device {device} refused ({reason}: {detail})",
-        "missing": "round {round}: device {device} did not answer in time",
-        "again": "round {round}: {answered} devices answered, {minimum} are needed; the round is played again",
-        "lost": "round {round}: came to nothing ({reason}); the next one goes on",
-        "spoiled": "round {round}: a sum over {count} devices was spoiled ({reason})",
-        "alarm": "round {round}: {reason}",
-        "catalogue": "{items} items now",
-    }.get(kind := event["event"])
-    if text:
-        loss = "" if event.get("loss") is None else f"loss {event['loss']:.4g}  "
-        more = {
-            "loss": loss,
-            "valid": f"{_valid(event)}  ".lstrip(),
-            "count": len(event["devices"]) if kind == "spoiled" else 0,
-        }
-        print(text.format(**event | more), file=sys.stderr, flush=True)
-
-
-def _valid(event: dict[str, Any]) -> str:
-    """The metric of a round, where devices told one."""
-    return "" if event.get("hr@10") is None else f"valid hr@10 {event['hr@10']:.4f}"
-
-
-class Board:
-    """The newest of every device, and of the round."""
-
-    def __init__(self) -> None:
-        self.title = "starting"
-        self.devices: dict[str, list[str]] = {}
-
-    def take(self, event: dict[str, Any]) -> None:
-        kind = event["event"]
-        if kind == "asked":
-            self.title = f"round {event['round']}: {event['kind']}, {event['devices']} devices asked"
-        elif kind == "round":
-            parts = filter(None, (_valid(event), f"{event['seconds']:.1f} s"))
-            self.title = f"round {event['round']} of {event['rounds']}: {', '.join(parts)}"
-        elif kind == "waiting":
-            self.title = "round {round}: {devices} devices there, waiting for {wanted}".format(**event)
-        elif kind == "reply":
-            self.devices[event["device"]] = [str(event["users"]), str(event["round"]), f"{event['kind']}: answered"]
-        elif kind in ("rejected", "missing"):
-            users = self.devices.get(event["device"], ["?"])[0]
-            state = f"refused: {event['reason']}" if kind == "rejected" else "did not answer in time"
-            self.devices[event["device"]] = [users, str(event["round"]), state]
-
-    def table(self) -> Table:
-        from rich.table import Table
-
-        table = Table("device", "users", "round", "state", title=self.title, title_justify="left", box=None)
-        for device, cells in sorted(self.devices.items()):
-            table.add_row(device[-6:], *cells)
-        return table

@@ -229,11 +229,14 @@ def _start(config: RunConfig, loaded: Interactions | None, out: Path | None, tra
     from federec.tracking.registry import checked
 
     group = output.group
+    if group.restarts and out is None:
+        raise UserError("with torchrun's --max-restarts, name the folder with --out, so that a restart finds the run")
     folder = RunFolder(group.agree(out or free_folder(config)))
 
     def job(on_round: OnRound) -> Run:
         with group.together():
-            if group.first:  # before the data is read, which may take long
+            again = group.restarts and folder.started
+            if group.first and not again:  # before the data is read, which may take long
                 folder.refuse_other()
                 checked(track, folder.path)
             data = config.load() if loaded is None else loaded
@@ -264,6 +267,8 @@ def _watch(job: Callable[[OnRound], Run], folder: RunFolder, output: Output) -> 
     from federec.runtimes.distributed import Lost
 
     then = f"continue with: federec train --resume {shlex.quote(str(folder.path))}"
+    if output.group.restarts:
+        then = f"unless torchrun restarts it, {then}"
     try:
         with progress(output.quiet) as on_round:
             run = job(on_round)

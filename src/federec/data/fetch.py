@@ -16,6 +16,7 @@ from pathlib import Path
 from federec.data import sets
 from federec.data.sets import NamedSet, Wheel
 from federec.errors import UserError
+from federec.files import cache
 
 
 def get(name: str, say: Callable[[str], None] = print) -> Path:
@@ -27,7 +28,7 @@ def get(name: str, say: Callable[[str], None] = print) -> Path:
     known = sets.entry(name)
     if known.built_in:
         raise UserError(f"'{name}' is built in, there is nothing to get; use it with --data {name}")
-    final = sets.cache() / known.folder
+    final = cache() / known.folder
     found = sets.find(known)
     if found is not None and _is_good(known, found, final):
         say(f"'{name}' is already there: {found}")

@@ -22,6 +22,7 @@ from federec.data.prepare import ALL, Filters, Rows, prepare
 from federec.data.read import Source, read_file, read_source, with_held_out
 from federec.data.titles import Titles, with_titles
 from federec.errors import UserError, did_you_mean, whole
+from federec.files import cache
 
 
 @dataclass(frozen=True)
@@ -310,13 +311,6 @@ def entry(name: str) -> NamedSet:
 def status() -> list[tuple[NamedSet, Path | None]]:
     """Every set, and the file in which it was found on this machine."""
     return [(known, find(known)) for known in SETS.values()]
-
-
-def cache() -> Path:
-    """The folder into which `federec data get` puts data sets."""
-    if own := os.environ.get("FEDEREC_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "federec"
 
 
 def find(known: NamedSet) -> Path | None:

@@ -12,14 +12,22 @@ import torch
 from torch import Tensor
 
 from federec.cohort.draw import Devices
-from federec.federation import fused, fused_neural, fused_pairs
+from federec.federation import fused, fused_graph, fused_neural, fused_pairs, fused_products
 from federec.federation.channel import Link
 from federec.federation.fused_base import RoundInputs
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.kernels.compiling import NotCompiledError, only_loading
 from federec.methods.base import DeviceMethod, Method
-from federec.methods.forms import AdditiveScore, DecayedPairs, Form, LinearScore, NeuralScore
+from federec.methods.forms import (
+    AdditiveScore,
+    DecayedPairs,
+    Form,
+    GraphScore,
+    LinearScore,
+    NeuralScore,
+    SampledProducts,
+)
 from federec.plugins.base import without_form
 
 
@@ -59,7 +67,9 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             LinearScore: Kernels(fused.LinearRound, fused.linear_scores),
             AdditiveScore: Kernels(fused.AdditiveRound, fused.additive_scores),
             NeuralScore: Kernels(fused_neural.NeuralRound, fused_neural.neural_scores),
+            GraphScore: Kernels(fused_graph.GraphRound, fused_graph.graph_scores),
             DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
+            SampledProducts: Kernels(fused_products.ProductsRound, fused_products.products_scores),
         }
     from federec.federation import fused_gpu, fused_gpu_neural  # they need triton
 
@@ -81,6 +91,8 @@ def _additive_lacks(form: AdditiveScore) -> str | None:
         return "weighs new items more"
     if form.laplace > 0:
         return "adds noise to rows of an additive score"
+    if form.alternate:
+        return "steps the rows of an additive score after its weights"
     if form.mixing is not None:
         return "mixes rows"
     if form.rho > 0 or form.common_rho > 0:
@@ -189,9 +201,12 @@ def neighbours(
     `scoring.Neighbour` has them: of the one before it in the order of stacking. `before` is the state that the round
     began with, `after` what came of it; the round is played again in `before`."""
     form = _form(method, devices, Link())
-    assert isinstance(form, LinearScore)  # methods of other forms rank with the server's rows
+    assert isinstance(form, LinearScore | AdditiveScore)  # methods of other forms rank with the server's rows
     stacked = users[devices.lengths(users, method.negatives).argsort(descending=True, stable=True)]
-    yield stacked[:1], partial(fused_scores, method, State(before.shared, after.private), devices, stacked[:1])
+    yield (
+        stacked[:1],
+        partial(fused_scores, method, State(before.shared, after.private, after.stores), devices, stacked[:1]),
+    )
     weights = after.private[form.weight].flatten(1)
     biases = weights.new_zeros(len(weights)) if form.bias is None else after.private[form.bias]
     playing = fused_round(method, before, devices, seed, round_)
@@ -199,4 +214,7 @@ def neighbours(
         judges = torch.cat([weights[judged], biases[judged].view(-1, 1)], 1)
         if form.mixing is not None:
             judges = torch.cat([judges, fused.own_weight(after, form.mixing, judged)[:, None]], 1)
-        yield judged, partial(playing.play, players, judges=judges)
+        judge = partial(playing.play, players, judges=judges)
+        if isinstance(form, AdditiveScore):  # the neighbour's shared rows beside the rows of the device that ranks
+            judge = partial(fused.with_own, judge, form, after, judged)
+        yield judged, judge

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -68,7 +70,7 @@ class LinearRound(FusedRound):
 
 
 class AdditiveRound(FusedRound):
-    """A round of a method with an additive score. Devices rank when it is over: `play` scores nothing."""
+    """A round of a method with an additive score."""
 
     def __init__(self, form: AdditiveScore, inputs: RoundInputs) -> None:
         super().__init__(inputs)
@@ -91,6 +93,7 @@ class AdditiveRound(FusedRound):
             tolerance=np.float32(form.tolerance),
             rho=np.float32(form.rho),
             common_rho=np.float32(form.common_rho),
+            alternate=form.alternate,
         )
         dim = private(self.state, form)[0].shape[1]
         self.total = np.zeros((self.threads, self.devices.n_items, dim), np.float32)
@@ -113,6 +116,11 @@ class AdditiveRound(FusedRound):
             )
 
         on_threads(self.threads, play)
+
+    def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
+        """As in the base; by judges only with shared rows, which a device ranks with beside its own (`with_own`)."""
+        scores = super().play(users, ask, judges)
+        return scores if judges is not None else with_own(lambda _: scores, self.form, self.state, users, ask)
 
     def change(self) -> Params:
         return {self.form.common: torch.from_numpy(self.total.sum(0))} if self.form.common else {}
@@ -142,6 +150,20 @@ def additive_scores(
     request, tables = asked(users, items), additive_tables(state, form)
     on_threads(torch.get_num_threads(), lambda thread: additive.additive_scores(thread, tables, request))
     return torch.from_numpy(request.scores)
+
+
+def with_own(
+    score: Callable[[Tensor], Tensor], form: AdditiveScore, state: State, users: Tensor, items: Tensor
+) -> Tensor:
+    """Scores [C, K] of items [C, K] with shared rows, and what the users' own rows add to them."""
+    shared = score(items)
+    if not form.own or not items.numel():
+        return shared
+    tables = additive_tables(state, form)
+    alone = tables._replace(common=np.zeros_like(tables.common), biases=np.zeros_like(tables.biases))
+    request = asked(users, items)
+    on_threads(torch.get_num_threads(), lambda thread: additive.additive_scores(thread, alone, request))
+    return shared + torch.from_numpy(request.scores)
 
 
 def asked(users: Tensor, items: Tensor) -> Request:

@@ -102,19 +102,25 @@ class FusedRound:
         """Figures besides the loss: each one's sum over devices, and their number."""
         return {}
 
-    def finish(self, sum_: Sum = list) -> RoundReport:
-        """The server settles the round."""
-        n_items, total, format_ = self.devices.n_items, self.change(), self.link.channel.format
+    def traffic(self, total: Params) -> tuple[Tensor, Tensor]:
+        """Bytes that each device sends and fetches; `total` is the sum of what they send."""
+        n_items, format_ = self.devices.n_items, self.link.channel.format
         held, rows, values, *layers = torch.from_numpy(np.concatenate(self.sent)).unbind(1)
         width = sum(total[name].shape[1] for name in total if name not in self.layers)
         up, down = format_.changes(rows, values, width, n_items), fetched(held, width, n_items, format_)
         for filled, name in zip(layers, self.layers, strict=True):
             size = total[name].numel()
             up, down = up + format_.layer(filled, size), down + Format().layer(torch.full_like(filled, size), size)
+        return up, down
+
+    def finish(self, sum_: Sum = list) -> RoundReport:
+        """The server settles the round."""
+        n_items, total = self.devices.n_items, self.change()
+        up, down = self.traffic(total)
         figures = {LOSS: torch.from_numpy(self.loss.sum(0)), **self.notes()}
         learned = Learned(int(up.sum()), int(down.sum()), figures)
         aggregator = self.link.aggregator(n_items)
-        aggregator.merge(total, len(held))
+        aggregator.merge(total, len(up))
         random = server_random(self.seed, self.round, self.devices)
         return settle(self.method, self.state, aggregator, self.link, learned, random, sum_)
 

@@ -65,7 +65,9 @@ class State:
         )
 
     def grown(self, method: DeviceMethod, n_items: int, seed: int) -> State:
-        """A copy with rows for new items at the end of every item table; they depend only on the seed and `n_items`."""
+        """A copy with rows for new items at the end of every item table. Shared ones are the mean of all rows: training
+        pushes most rows down, so with rows as they are drawn in the beginning, new items would stand above most others.
+        Private ones are drawn, and depend only on the seed and `n_items`: every device has the same."""
         other, generator = self.copy(), torch.Generator().manual_seed(streams.seed_of(seed, n_items))
         for name, param in {**method.shared(), **method.private()}.items():
             if ITEMS in param.shape:
@@ -73,11 +75,11 @@ class State:
             if not param.rows:
                 continue
             old = other.shared[name] if name in other.shared else other.stores[name].start
-            table = torch.cat([old, param.start(n_items - len(old), generator).to(old.device)])
+            drawn = param.start(n_items - len(old), generator).to(old.device)  # also if unused: later draws follow it
             if name in other.shared:
-                other.shared[name] = table
+                other.shared[name] = with_mean_rows(old, len(drawn))
             else:
-                other.stores[name].start = table
+                other.stores[name].start = torch.cat([old, drawn])
         memory = method.server_start(other.shared)
         for name, value in other.server.items():
             if name in memory:
@@ -146,3 +148,8 @@ class State:
                 getattr(state, kind)[name] = torch.from_numpy(value).to(device, copy=copy)
         state.stores = {name: RowStore.of(parts, device) for name, parts in stores.items()}
         return state
+
+
+def with_mean_rows(table: Tensor, count: int) -> Tensor:
+    """An item table with so many more rows at its end, each the mean of the others."""
+    return torch.cat([table, table.mean(0, keepdim=True).expand(count, *table.shape[1:])])

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from federec.kernels.columns import add_products, errors, gather, height, scatter, shaped, width
 from federec.kernels.compiling import exact, jit, kernel
 from federec.kernels.cpu import (
     Samples,
+    copy,
     distinct,
     draw_rows,
     emphasise,
@@ -21,10 +23,9 @@ from federec.kernels.cpu import (
     release,
     send,
     shuffled,
-    sigmoid,
 )
 from federec.kernels.pages import Pages, keep, recall
-from federec.kernels.plgc import begin, end, redundancy, weigh
+from federec.kernels.plgc import begin, end, logits, meet, mixed_errors, redundancy, weigh
 
 _FAINT = np.float32(1e-3)  # a scale below which rows are multiplied by it, before it loses digits
 
@@ -54,6 +55,8 @@ class Steps(NamedTuple):
     """How far u, b and d are moved uphill before their gradient is taken; 0 means not at all."""
     common_rho: np.float32
     """The same of c."""
+    alternate: bool
+    """Rows step after u and b, with the new ones."""
 
 
 class Tables(NamedTuple):
@@ -83,15 +86,49 @@ class Workspace(NamedTuple):
     """[rows, dim] the device's rows, less their scales; d stays 0 where there is none."""
     scale: Any
     """[2] what c and d are multiplied by."""
+    w: Any
     b: Any
     gradient: Any
     uphill: Any
+    """w and what is made of it are filled up with zeros (`kernels.columns`)."""
+    judge: Any
+    """[dim + 1]"""
     slots: Any
     """Row of each sample, shuffled."""
     seen: Any
     rows: Any
     times: Any
     """Of a batch: see `cpu.distinct`."""
+    common: Any
+    own: Any
+    """Columns of c and d, before they are shaped."""
+    weights: Any
+    sides: Any
+    z: Any
+    error: Any
+    top_z: Any
+    common_error: Any
+    own_error: Any
+    """See `Batch`."""
+
+
+class Batch(NamedTuple):
+    """The distinct rows of a batch as columns (`kernels.columns`)."""
+
+    rows: int
+    samples: int
+    """How many rows, and samples that they stand for."""
+    c: Any
+    d: Any
+    weights: Any
+    sides: Any
+    z: Any
+    error: Any
+    """Of each column: its share of the samples, and what `columns.errors` takes and gives."""
+    top_z: Any
+    common_error: Any
+    own_error: Any
+    """The same where gradients are taken uphill: logits with u, b and d moved, errors with c moved and with these."""
 
 
 def additive_workspace(n_items: int, most: int, dim: int) -> Workspace:
@@ -103,13 +140,24 @@ def additive_workspace(n_items: int, most: int, dim: int) -> Workspace:
         c=floats(rows, dim),
         d=floats(rows, dim),
         scale=floats(2),
+        w=floats(height(dim)),
         b=floats(1),
-        gradient=floats(dim),
-        uphill=floats(dim),
+        gradient=floats(height(dim)),
+        uphill=floats(height(dim)),
+        judge=floats(dim + 1),
         slots=np.empty(most, np.int32),
         seen=np.full(rows, -1, np.int32),
         rows=np.empty(rows, np.int32),
         times=np.empty(rows, np.int32),
+        common=floats(height(dim) * width(rows)),
+        own=floats(height(dim) * width(rows)),
+        weights=floats(width(rows)),
+        sides=floats(width(rows)),
+        z=floats(width(rows)),
+        error=floats(width(rows)),
+        top_z=floats(width(rows)),
+        common_error=floats(width(rows)),
+        own_error=floats(width(rows)),
     )
 
 
@@ -134,223 +182,266 @@ def _moved(value: Any, rest: Any, pull: Any, rate: Any) -> Any:
 
 
 @jit
-def _miss(z: Any, e: Any, positive: bool) -> Any:
-    """sigma(z) - y, of which e = exp(-|z|) is known."""
-    p = sigmoid(z, e)
-    return p - np.float32(1.0) if positive else p
+def _stack(workspace: Any, mix: Any, emphasis: Any, c: Any, d: Any, some: int, count: int) -> Any:
+    """A batch of `count` samples, which holds row rows[i] times[i] times, as columns of its `some` rows. `emphasis`:
+    None where all samples weigh the same."""
+    rows, times, dim = workspace.rows[:some], workspace.times, c.shape[1]
+    common, own = shaped(workspace.common, dim, some), shaped(workspace.own, dim, some)
+    wide = common.shape[1]
+    weights, sides = workspace.weights[:wide], workspace.sides[:wide]
+    gather(c, rows, common)
+    gather(d, rows, own)
+    meet(mix, rows)
+    weights.fill(0)
+    inverse = np.float32(1.0 / count)
+    for i in range(some):
+        weights[i] = np.float32(times[i]) * inverse
+        if emphasis is not None:
+            weights[i] *= emphasis.of_row[rows[i]]
+        sides[i] = -1 if workspace.positive[rows[i]] else 1
+    z, error = workspace.z[:wide], workspace.error[:wide]
+    top_z, common_error, own_error = workspace.top_z[:wide], workspace.common_error[:wide], workspace.own_error[:wide]
+    return Batch(some, count, common, own, weights, sides, z, error, top_z, common_error, own_error)
 
 
 @jit
-def _exp(z: Any) -> Any:
-    """exp(-|z|)"""
-    return np.float32(math.exp(-abs(z)))
+def _judge(batch: Any, mix: Any, scale: Any, w: Any, b: Any) -> Any:
+    """Errors of the batch's rows; returns the sums of their losses and of the errors. With a mix the kernel rule first
+    takes a step."""
+    if mix is None:
+        batch.z.fill(b)
+        add_products(w, scale[0], batch.c, batch.z)
+        add_products(w, scale[1], batch.d, batch.z)
+        return errors(batch.z, batch.sides, batch.weights, batch.error)
+    n, weights, sides = batch.rows, batch.weights, batch.sides
+    logits(mix, batch.c, scale[0], batch.d, scale[1], n, w, b)
+    weigh(mix, batch.c, scale[0], batch.d, scale[1], n, weights, sides, batch.samples)
+    loss = mixed_errors(mix, sides, weights)
+    copy(mix.error, batch.error)
+    return loss
 
 
 @jit
-def _step(c: Any, d: Any, mix: Any, emphasis: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any,
-          gradient: Any, pace: Any, steps: Any) -> float:  # fmt: skip
-    """One step on a batch that holds row rows[i] times[i] times; returns its mean loss.
-
-    What the device holds is scale[0] c and scale[1] d: weight decay, which shrinks all its rows, only changes a scale.
-    Rows are distinct, so each is stepped as soon as its gradient is known. With a mix (None: without) all but weight
-    decay sees a c + (1 - a) g in place of c. `emphasis`: None where all samples weigh the same.
-    """
-    dim = len(w)
-    more, a = 0.0, np.float32(1.0)
-    if mix is not None:
-        weigh(mix, c, scale[0], d, scale[1], rows, times, positive, w, b[0])
-        more, a = redundancy(mix, c, scale[0], rows), mix.state[1]
-    n = 0
-    for i in range(len(rows)):
-        n += times[i]
-    inverse = np.float32(1.0 / n)
-    away, small, squared = steps.away, steps.small, steps.squared
-    common, own, rest = a * scale[0], scale[1], np.float32(1.0) - a
+def _shrink(scale: Any, pace: Any, steps: Any) -> None:
+    """Weight decay of all rows that the device holds."""
     scale[0] *= _rest(pace * steps.weight_decay, steps.common_rate)
     scale[1] *= _rest(pace * steps.weight_decay, steps.own_rate)
-    by_common, by_own = a * pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
-    loss, product, total = 0.0, 1.0, np.float32(0.0)
-    gradient.fill(0)
-    for i in range(len(rows)):
-        row = rows[i]
-        z = b[0]
-        for k in range(dim):
-            x = common * c[row, k]
-            if mix is not None:
-                x += rest * mix.received[row, k]
-            z += w[k] * (x + own * d[row, k])
-        # Cross-entropy max(s, 0) + log(1 + exp(-|s|)); the factors 1 + exp are multiplied before taking logarithms.
-        e = _exp(z)
-        s = -z if positive[row] else z
-        weight = np.float32(times[i]) * inverse
-        if emphasis is None:
-            loss += times[i] * max(s, np.float32(0.0))
-            for _ in range(times[i]):
-                product *= 1.0 + e
-                if product > 1e100:
-                    loss += math.log(product)
-                    product = 1.0
-        else:
-            weight *= emphasis.of_row[row]
-            loss += weight * n * (max(s, np.float32(0.0)) + math.log1p(e))
-        error = _miss(z, e, positive[row]) * weight
-        total += error
-        each = weight / np.float32(dim)
-        push, sparse = np.float32(2.0) * away * each, small * each
-        terms = np.float32(0.0)
-        for k in range(dim):
-            x, y = common * c[row, k], own * d[row, k]
-            if mix is not None:
-                x += rest * mix.received[row, k]
-            apart = y - x
-            gradient[k] += error * (x + y)
-            size, slope = _norm(x, squared)
-            terms += small * size - away * apart * apart
-            pulled, pushed = error * w[k], push * apart
-            c[row, k] -= by_common * (pulled + pushed + sparse * slope)
-            d[row, k] -= by_own * (pulled - pushed)
-        if emphasis is None:
-            loss += terms * times[i] / dim
-        else:
-            loss += terms * weight * n / dim
-    if mix is not None:
-        for i in range(len(rows)):
-            for k in range(dim):
-                c[rows[i], k] -= pace * steps.common_rate / scale[0] * mix.slope[i, k]
-    keep = _rest(pace * steps.rate, steps.weight_decay)
-    for k in range(dim):
-        w[k] = keep * w[k] - pace * steps.rate * gradient[k]
-    b[0] = _moved(b[0], keep, pace * total, steps.rate)
-    return more + (loss + math.log(product)) / n
 
 
 @jit
-def _sharp(c: Any, d: Any, emphasis: Any, scale: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any,
-           gradient: Any, uphill: Any, pace: Any, steps: Any) -> float:  # fmt: skip
-    """`_step` along gradients taken uphill (`mathematics.sharpness`): c moved for its own, u, b and d for theirs."""
-    dim, n = len(w), 0
-    for i in range(len(rows)):
-        n += times[i]
-    inverse, away, small, squared = np.float32(1.0 / n), steps.away, steps.small, steps.squared
-    common, own = scale[0], scale[1]
-    loss, off = 0.0, np.float32(0.0)
-    of_common, of_own = np.float32(0.0), np.float32(0.0)
-    gradient.fill(0)
-    for i in range(len(rows)):
-        row, z, terms = rows[i], b[0], np.float32(0.0)
-        weight = np.float32(times[i]) * inverse
-        if emphasis is not None:
-            weight *= emphasis.of_row[row]
-        push, sparse = np.float32(2.0) * away * weight / np.float32(dim), small * weight / np.float32(dim)
-        for k in range(dim):
-            z += w[k] * (common * c[row, k] + own * d[row, k])
-        error = _miss(z, _exp(z), positive[row]) * weight
-        off += error
-        for k in range(dim):
-            x, y = common * c[row, k], own * d[row, k]
-            terms += small * _norm(x, squared)[0] - away * (y - x) * (y - x)
-            to_common = error * w[k] + push * (y - x) + sparse * _norm(x, squared)[1]
-            to_own = error * w[k] - push * (y - x)
-            of_common += to_common * to_common
-            of_own += to_own * to_own
-            gradient[k] += error * (x + y)
-        s = -z if positive[row] else z
-        loss += weight * (max(s, np.float32(0.0)) + math.log1p(math.exp(-abs(s))) + terms / dim)
-    of_own += off * off
+def _pull(batch: Any, scale: Any, dim: int, steps: Any, gradient: Any) -> Any:
+    """The gradient of w without a mix; returns the regularisers."""
+    away, small, squared, terms = steps.away, steps.small, steps.squared, np.float32(0.0)
+    common, own, error, weights = scale[0], scale[1], batch.error, batch.weights
     for k in range(dim):
+        c, d, pull = batch.c[k], batch.d[k], np.float32(0.0)
+        for i in range(len(error)):
+            x, y = common * c[i], own * d[i]
+            pull += error[i] * (x + y)
+            terms += weights[i] * (small * _norm(x, squared)[0] - away * (y - x) * (y - x))
+        gradient[k] = pull
+    return terms / np.float32(dim)
+
+
+@jit
+def _push(batch: Any, mix: Any, scale: Any, w: Any, dim: int, pace: Any, steps: Any, gradient: Any) -> Any:
+    """The rows of c and d step; returns the regularisers. Also gives the gradient of w at the rows before."""
+    away, small, squared, terms = steps.away, steps.small, steps.squared, np.float32(0.0)
+    one = np.float32(1.0)
+    a = one if mix is None else mix.state[1]
+    common, own, rest, error, weights = a * scale[0], scale[1], one - a, batch.error, batch.weights
+    _shrink(scale, pace, steps)
+    by, by_own = pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
+    by_common, push, sparse = a * by, np.float32(2.0) * away / np.float32(dim), small / np.float32(dim)
+    received = batch.c if mix is None else shaped(mix.g, dim, batch.rows)
+    slopes = batch.c if mix is None else shaped(mix.slope, dim, batch.rows)
+    for k in range(dim):
+        c, d, g, slope, pull, weight = batch.c[k], batch.d[k], received[k], slopes[k], np.float32(0.0), w[k]
+        for i in range(len(error)):
+            x, y = common * c[i], own * d[i]
+            if mix is not None:
+                x += rest * g[i]
+            apart = y - x
+            size, steep = _norm(x, squared)
+            pull += error[i] * (x + y)
+            terms += weights[i] * (small * size - away * apart * apart)
+            pulled, pushed = error[i] * weight, push * weights[i] * apart
+            change = by_common * (pulled + pushed + sparse * weights[i] * steep)
+            if mix is not None:
+                change += by * slope[i]
+            c[i] -= change
+            d[i] -= by_own * (pulled - pushed)
+        gradient[k] = pull
+    return terms / np.float32(dim)
+
+
+@jit
+def _turn(w: Any, b: Any, gradient: Any, total: Any, pace: Any, steps: Any) -> None:
+    """w and b step."""
+    keep = _rest(pace * steps.rate, steps.weight_decay)
+    for k in range(len(w)):
+        w[k] = keep * w[k] - pace * steps.rate * gradient[k]
+    b[0] = _moved(b[0], keep, pace * total, steps.rate)
+
+
+@jit
+def _step(batch: Any, mix: Any, scale: Any, w: Any, b: Any, dim: int, gradient: Any, pace: Any, steps: Any,
+          loss: Any) -> Any:  # fmt: skip
+    """One step on a batch; returns its mean loss. With alternate steps rows step after w and b, and the loss is that
+    between the two.
+
+    What the device holds is scale[0] c and scale[1] d: weight decay, which shrinks all its rows, only changes a scale.
+    With a mix (None: without) all but weight decay sees a c + (1 - a) g in place of c.
+    """
+    value, total = _judge(batch, mix, scale, w, b[0])
+    if steps.alternate:
+        loss[0] += value + _pull(batch, scale, dim, steps, gradient)
+        loss[1] += 1
+        _turn(w, b, gradient, total, pace, steps)
+        value, total = _judge(batch, mix, scale, w, b[0])
+    if mix is not None:
+        value += redundancy(mix, batch.c, scale[0], batch.rows)
+    value += _push(batch, mix, scale, w, dim, pace, steps, gradient)
+    if not steps.alternate:
+        _turn(w, b, gradient, total, pace, steps)
+    return value
+
+
+@jit
+def _sharp(batch: Any, scale: Any, w: Any, b: Any, dim: int, gradient: Any, uphill: Any, pace: Any, steps: Any) -> Any:
+    """`_step` along gradients taken uphill (`mathematics.sharpness`): c moved for its own, u, b and d for theirs."""
+    zero, weights, error, squared = np.float32(0.0), batch.weights, batch.error, steps.squared
+    value, off = _judge(batch, None, scale, w, b[0])
+    value += _pull(batch, scale, dim, steps, gradient)
+    common, own = scale[0], scale[1]
+    push, sparse = np.float32(2.0) * steps.away / np.float32(dim), steps.small / np.float32(dim)
+    of_common, of_own = zero, off * off
+    for k in range(dim):
+        c, d, weight = batch.c[k], batch.d[k], w[k]
+        for i in range(len(error)):
+            x, y = common * c[i], own * d[i]
+            pulled, pushed = error[i] * weight, push * weights[i] * (y - x)
+            to_common = pulled + pushed + sparse * weights[i] * _norm(x, squared)[1]
+            of_common += to_common * to_common
+            of_own += (pulled - pushed) * (pulled - pushed)
         of_own += gradient[k] * gradient[k]
     least = np.float32(1e-12)
     up_common = steps.common_rho / max(np.float32(math.sqrt(of_common)), least)
     up = steps.rho / max(np.float32(math.sqrt(of_own)), least)
     for k in range(dim):
         uphill[k] = w[k] + up * gradient[k]
-    top, off_top = b[0] + up * off, np.float32(0.0)
-    scale[0] *= _rest(pace * steps.weight_decay, steps.common_rate)
-    scale[1] *= _rest(pace * steps.weight_decay, steps.own_rate)
-    by_common, by_own = pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
-    gradient.fill(0)
-    for i in range(len(rows)):
-        row, z, z_common, z_own = rows[i], b[0], b[0], top
-        weight = np.float32(times[i]) * inverse
-        if emphasis is not None:
-            weight *= emphasis.of_row[row]
-        push, sparse = np.float32(2.0) * away * weight / np.float32(dim), small * weight / np.float32(dim)
-        for k in range(dim):
-            z += w[k] * (common * c[row, k] + own * d[row, k])
-        error = _miss(z, _exp(z), positive[row]) * weight
-        for k in range(dim):
-            x, y = common * c[row, k], own * d[row, k]
-            pushed = push * (y - x)
-            z_common += w[k] * (x + up_common * (error * w[k] + pushed + sparse * _norm(x, squared)[1]) + y)
-            z_own += uphill[k] * (x + y + up * (error * w[k] - pushed))
-        error_common = _miss(z_common, _exp(z_common), positive[row]) * weight
-        error_own = _miss(z_own, _exp(z_own), positive[row]) * weight
-        off_top += error_own
-        for k in range(dim):
-            x, y = common * c[row, k], own * d[row, k]
-            pushed = push * (y - x)
-            x_top = x + up_common * (error * w[k] + pushed + sparse * _norm(x, squared)[1])
-            y_top = y + up * (error * w[k] - pushed)
-            gradient[k] += error_own * (x + y_top)
-            c[row, k] -= by_common * (error_common * w[k] + push * (y - x_top) + sparse * _norm(x_top, squared)[1])
-            d[row, k] -= by_own * (error_own * uphill[k] - push * (y_top - x))
-    keep = _rest(pace * steps.rate, steps.weight_decay)
+    z_common, z_own = batch.z, batch.top_z
+    z_common.fill(b[0])
+    z_own.fill(b[0] + up * off)
     for k in range(dim):
-        w[k] = keep * w[k] - pace * steps.rate * gradient[k]
-    b[0] = _moved(b[0], keep, pace * off_top, steps.rate)
-    return loss
+        c, d, weight, top = batch.c[k], batch.d[k], w[k], uphill[k]
+        for i in range(len(error)):
+            x, y = common * c[i], own * d[i]
+            pulled, pushed = error[i] * weight, push * weights[i] * (y - x)
+            to_common = pulled + pushed + sparse * weights[i] * _norm(x, squared)[1]
+            z_common[i] += weight * (x + up_common * to_common + y)
+            z_own[i] += top * (x + y + up * (pulled - pushed))
+    error_common, error_own = batch.common_error, batch.own_error
+    errors(z_common, batch.sides, weights, error_common)
+    _, off_top = errors(z_own, batch.sides, weights, error_own)
+    _shrink(scale, pace, steps)
+    by_common, by_own = pace * steps.common_rate / scale[0], pace * steps.own_rate / scale[1]
+    for k in range(dim):
+        c, d, weight, top, pull = batch.c[k], batch.d[k], w[k], uphill[k], zero
+        for i in range(len(error)):
+            x, y = common * c[i], own * d[i]
+            pulled, pushed = error[i] * weight, push * weights[i] * (y - x)
+            x_top = x + up_common * (pulled + pushed + sparse * weights[i] * _norm(x, squared)[1])
+            y_top = y + up * (pulled - pushed)
+            pull += error_own[i] * (x + y_top)
+            steep = push * (y - x_top) + sparse * _norm(x_top, squared)[1]
+            c[i] -= by_common * (error_common[i] * weight + weights[i] * steep)
+            d[i] -= by_own * (error_own[i] * top - push * weights[i] * (y_top - x))
+        gradient[k] = pull
+    _turn(w, b, gradient, off_top, pace, steps)
+    return value
 
 
 @jit
-def _fold(table: Any, scale: Any, which: int) -> None:
-    """Multiply rows by their scale."""
+def _fold(table: Any, columns: Any, scale: Any, which: int) -> None:
+    """Multiply rows, and those that are columns, by their scale."""
     for row in range(len(table)):
         for k in range(table.shape[1]):
             table[row, k] *= scale[which]
+    for k in range(len(columns)):
+        for i in range(columns.shape[1]):
+            columns[k, i] *= scale[which]
     scale[which] = 1.0
 
 
 @jit
-def _device(
-    workspace: Any, held: int, count: int, mix: Any, emphasis: Any, w: Any, key: Any, steps: Any, loss: Any
-) -> None:
-    """A device's passes over its samples, in place, until its mean loss since the round began settles."""
+def _device(workspace: Any, held: int, count: int, mix: Any, emphasis: Any, key: Any, steps: Any, loss: Any) -> None:
+    """A device's passes over its samples, in place, until its mean loss since the round began settles. Where one batch
+    holds all samples, its columns stay from pass to pass."""
     c, d, scale = workspace.c[:held], workspace.d[:held], workspace.scale
-    b, gradient = workspace.b, workspace.gradient
-    rows, times, seen, positive = workspace.rows, workspace.times, workspace.seen, workspace.positive
+    w, b, gradient, dim = workspace.w, workspace.b, workspace.gradient, workspace.c.shape[1]
+    rows, times, seen = workspace.rows, workspace.times, workspace.seen
     drawn, slots, sorting = workspace.samples.drawn[:count], workspace.slots, workspace.samples.sorting
-    batch, several = steps.batch, count > steps.batch
+    size, several = min(steps.batch, count), count > steps.batch
     scale.fill(1.0)
     pace, sum_, last = np.float32(1.0), 0.0, 0.0
-    some = 0 if several else distinct(drawn, seen, rows, times)
+    batch = _stack(workspace, mix, emphasis, c, d, distinct(drawn[:size], seen, rows, times), size)
     for epoch in range(steps.epochs):
         if several:
             shuffled(key, epoch, count, sorting)
             for sample in range(count):
                 slots[sample] = drawn[sorting.order[sample]]
-        for start in range(0, count, batch):
-            stop = min(count, start + batch)
+        for start in range(0, count, steps.batch):
+            size = min(count - start, steps.batch)
             if several:
-                some = distinct(slots[start:stop], seen, rows, times)
+                some = distinct(slots[start : start + size], seen, rows, times)
+                batch = _stack(workspace, mix, emphasis, c, d, some, size)
             if steps.rho > 0 or steps.common_rho > 0:
-                uphill = workspace.uphill
-                value = _sharp(c, d, emphasis, scale, rows[:some], times, positive, w, b, gradient, uphill, pace, steps)
+                value = _sharp(batch, scale, w, b, dim, gradient, workspace.uphill, pace, steps)
             else:
-                value = _step(c, d, mix, emphasis, scale, rows[:some], times, positive, w, b, gradient, pace, steps)
+                value = _step(batch, mix, scale, w, b, dim, gradient, pace, steps, loss)
+            if several:
+                scatter(batch.c, rows[: batch.rows], c)
+                scatter(batch.d, rows[: batch.rows], d)
             if scale[0] < _FAINT:
-                _fold(c, scale, 0)
+                _fold(c, batch.c, scale, 0)
             if scale[1] < _FAINT:
-                _fold(d, scale, 1)
+                _fold(d, batch.d, scale, 1)
             pace *= steps.step_decay
-            sum_ += value * (stop - start)
+            sum_ += value * size
             loss[0] += value
             loss[1] += 1
         mean = sum_ / ((epoch + 1) * count)
         if epoch > 0 and abs(mean - last) < steps.tolerance * abs(last):
             break
         last = mean
-    _fold(c, scale, 0)
-    _fold(d, scale, 1)
+    if not several:
+        scatter(batch.c, rows[:held], c)
+        scatter(batch.d, rows[:held], d)
+    _fold(c, batch.c, scale, 0)
+    _fold(d, batch.d, scale, 1)
+
+
+@jit
+def _with_bias(workspace: Any) -> Any:
+    """The device's u with b after it, as judges are."""
+    dim = workspace.c.shape[1]
+    copy(workspace.w, workspace.judge[:dim])
+    workspace.judge[dim] = workspace.b[0]
+    return workspace.judge
+
+
+@jit
+def _score(slot_of: Any, c: Any, shared: Any, judge: Any, items: Any, out: Any) -> None:
+    """u . c + b with the device's rows c; with the server's where it has none."""
+    dim = c.shape[1]
+    for place in range(len(items)):
+        item = items[place]
+        slot, value = slot_of[item], judge[dim]
+        row = c[slot] if slot >= 0 else shared[item]
+        for k in range(dim):
+            value += judge[k] * row[k]
+        out[place] = value
 
 
 @kernel
@@ -358,10 +449,11 @@ def additive_round(
     thread: Any, steps: Any, noise: Any, workspace: Any, mix: Any, emphasis: Any, histories: Any, tables: Any,
     players: Any, out: Any,
 ) -> None:  # fmt: skip
-    """The round of one thread's users: their u, b and d step in place, the changes of c are added up. `mix`: see
+    """The round of one thread's users: their u, b and d step in place, the changes of c are added up. Items are scored
+    with each device's own c, by its u and b or those of a judge; what d adds to the scores is left out. `mix`: see
     `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same. `noise`: None where
     there is none."""
-    samples, positive, b = workspace.samples, workspace.positive, workspace.b
+    samples, positive, b, dim = workspace.samples, workspace.positive, workspace.b, workspace.c.shape[1]
     for index in range(thread.first, len(players.users), thread.every):
         user, key = players.users[index], players.keys[index]
         held, count, stride = draw_rows(samples, histories, user, key, steps.negatives)
@@ -373,12 +465,16 @@ def additive_round(
         if tables.keeps:
             look_up(tables.start, ids, d)
             recall(tables.store, user, samples.slot_of, d)
+        workspace.w[:dim] = tables.weights[user]
         b[0] = tables.biases[user]
         begin(mix, user, c)
         emphasise(emphasis, user, samples.slot_of, held)
-        _device(workspace, held, count, mix, emphasis, tables.weights[user], key, steps, out.loss)
+        _device(workspace, held, count, mix, emphasis, key, steps, out.loss)
         end(mix, user)
+        tables.weights[user] = workspace.w[:dim]
         tables.biases[user] = b[0]
+        judge = players.judges[index] if len(players.judges) else _with_bias(workspace)
+        _score(samples.slot_of, c, tables.common, judge, players.ask[index], out.scores[index])
         if noise is not None:
             laplace(c, ids, key, 0, noise)
         send(ids, c, tables.common, out.total, out.sent[index])

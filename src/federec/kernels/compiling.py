@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +15,9 @@ from typing import Any
 
 import numba
 from filelock import FileLock
-from numba.core import codegen, compiler
+from numba.core import caching, codegen, compiler
+
+from federec.files import cache
 
 _OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
@@ -79,11 +84,45 @@ def kernel(function: Any) -> Any:
     """Compiled code that is kept on disk. Numba would keep it until the kernel's own file changes; but pieces from
     other files are compiled into it, and two kernels with unlike versions of one piece do not go together."""
     compiled: Any = numba.njit(**_OPTIONS, cache=True)(function)
-    kept = compiled._cache._cache_file
-    kept._source_stamp = sources(Path(function.__code__.co_filename))
-    kept._load_index = _readable(kept._load_index)
-    compiled.compile = _once(compiled, Path(kept._cache_path) / f"{function.__name__}.lock")
+    kept, stamp = compiled._cache, sources(Path(function.__code__.co_filename))
+    folder = _kept_for(stamp) or kept._cache_path
+    file: Any = caching.IndexDataCacheFile(str(folder), kept._impl.filename_base, stamp)
+    file._load_index = _readable(file._load_index)
+    kept._cache_path, kept._cache_file = str(folder), file
+    compiled.compile = _once(compiled, Path(folder) / f"{function.__name__}.lock")
     return compiled
+
+
+_UNUSED = 60 * 24 * 3600.0
+"""Compiled code that was not used for so many seconds is deleted."""
+
+
+def _kept_for(stamp: str) -> Path | None:
+    """The folder in the user's cache with the code compiled of sources with this digest: a new version of federec, or
+    another environment, compiles only what has changed. None where numba was told a folder, or where the cache cannot
+    be written or belongs to somebody else, whose code is not to be run: then code lies where numba puts it."""
+    if numba.config.CACHE_DIR:  # type: ignore[attr-defined]
+        return None
+    try:
+        kernels = cache() / "kernels"
+        kernels.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if kernels.stat().st_uid != os.getuid() or not os.access(kernels, os.W_OK):
+            return None
+        folder = kernels / f"{numba.__version__}-{stamp[:16]}"
+        if not folder.is_dir():
+            _tidy(kernels)
+        folder.mkdir(exist_ok=True)
+        os.utime(folder)
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
+        return None
+    return folder
+
+
+def _tidy(kernels: Path) -> None:
+    """Delete what no program has used for long."""
+    for folder in kernels.iterdir():
+        if time.time() - folder.stat().st_mtime > _UNUSED:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _readable(load: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]]:

@@ -1,8 +1,8 @@
 """PLGC inside the CPU kernels, number for number as `plugins.plgc` has it: a device's rows l are
 mixed with the rows g that it received, e = a l + (1 - a) g, and kept from repeating themselves.
 
-A batch is given by its distinct `rows` of the device's tables and how many `times` it holds each; what the device has
-of a table is `scale` times it. With rows d of its own beside the shared ones features are l + d and g + d.
+The distinct rows of a batch lie side by side as columns (`kernels.columns`); what the device has of a table is `scale`
+times it. With rows d of its own beside the shared ones features are l + d and g + d.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from federec.kernels.columns import add_products, add_sums, dots, errors, gather, height, scatter, shaped, width
 from federec.kernels.compiling import jit
-from federec.kernels.cpu import distinct, floats, sigmoid
+from federec.kernels.cpu import clear, collect, floats, sigmoid
 
 
 class Mixing(NamedTuple):
@@ -35,40 +36,57 @@ class Mix(NamedTuple):
     state: Any
     """The device's log-odds and a."""
     received: Any
-    """Rows g."""
+    """[rows, dim] rows g."""
     seen: Any
     rows: Any
     times: Any
-    positive: Any
-    error: Any
-    """Of a batch: see `cpu.distinct`; which of its rows are positives; the errors of its scores."""
-    slope: Any
+    """Of a batch: see `cpu.collect`."""
+    local: Any
+    g: Any
     own: Any
     others: Any
-    """Of a batch, row by row: the gradient of the redundancy loss, own and received rows less their means."""
+    slope: Any
+    """Columns of a batch, before they are shaped: local and received rows, both less their means, and the gradient of
+    the redundancy loss."""
     cross: Any
     sums: Any
-    """[dim, dim] and [3, dim]"""
+    w: Any
+    """[height, height], [3, height] and [height]"""
+    z: Any
+    other_z: Any
+    mixed_z: Any
+    error: Any
+    weights: Any
+    sides: Any
+    """Of a batch, column by column: logits with local, received and mixed rows; the rest as `columns.errors` has it."""
 
 
 def make_mix(settings: Mixing | None, rows: int, dim: int) -> Mix | None:
     """For any device with at most `rows` rows; None where nothing is mixed."""
     if settings is None:
         return None
+    tall, wide = height(dim), width(rows)
     return Mix(
-        settings,
-        floats(2),
-        floats(rows, dim),
-        np.full(rows, -1, np.int32),
-        np.empty(rows, np.int32),
-        np.empty(rows, np.int32),
-        np.empty(rows, np.bool_),
-        floats(rows),
-        floats(rows + 3, dim),
-        floats(rows + 3, dim),
-        floats(rows + 3, dim),
-        floats(dim, dim),
-        floats(3, dim),
+        settings=settings,
+        state=floats(2),
+        received=floats(rows, dim),
+        seen=np.full(rows, -1, np.int32),
+        rows=np.empty(rows, np.int32),
+        times=np.empty(rows, np.int32),
+        local=floats(tall * wide),
+        g=floats(tall * wide),
+        own=floats(tall * wide),
+        others=floats(tall * wide),
+        slope=floats(tall * wide),
+        cross=floats(tall, tall),
+        sums=floats(3, tall),
+        w=floats(tall),
+        z=floats(wide),
+        other_z=floats(wide),
+        mixed_z=floats(wide),
+        error=floats(wide),
+        weights=floats(wide),
+        sides=floats(wide),
     )
 
 
@@ -96,90 +114,117 @@ def end(mix: Any, user: int) -> None:
 
 
 @jit
-def weigh(
-    mix: Any, local: Any, scale: Any, d: Any, own: Any, rows: Any, times: Any, positive: Any, w: Any, b: Any
-) -> None:
-    """One step of the kernel rule, where there is one: `PLGC.weigh`. Without rows of its own, d is None."""
+def meet(mix: Any, rows: Any) -> None:
+    """The received rows of a batch as columns, as they are and less their means; nothing where `mix` is None."""
+    if mix is not None:
+        dim = mix.received.shape[1]
+        g = shaped(mix.g, dim, len(rows))
+        gather(mix.received, rows, g)
+        if mix.settings.beta > 0:
+            _centre(g, np.float32(1.0), len(rows), shaped(mix.others, dim, len(rows)), mix.sums[2])
+
+
+@jit
+def logits(mix: Any, c: Any, scale: Any, d: Any, own: Any, n: int, w: Any, b: Any) -> None:
+    """The scores of a batch's n rows, with local and with received ones, into `mix`. Without rows d, d is None."""
+    z, other_z = mix.z[: c.shape[1]], mix.other_z[: c.shape[1]]
+    z.fill(b)
+    if d is not None:
+        add_products(w, own, d, z)
+    for i in range(len(z)):
+        other_z[i] = z[i]
+    add_products(w, scale, c, z)
+    add_products(w, np.float32(1.0), shaped(mix.g, mix.received.shape[1], n), other_z)
+
+
+@jit
+def mixed_errors(mix: Any, sides: Any, weights: Any) -> Any:
+    """`columns.errors` of mixed rows, of the logits that `logits` left, into `mix.error`."""
+    wide = len(weights)
+    a, local, other, z = mix.state[1], mix.z[:wide], mix.other_z[:wide], mix.mixed_z[:wide]
+    rest = np.float32(1.0) - a
+    for i in range(wide):
+        z[i] = a * local[i] + rest * other[i]
+    return errors(z, sides, weights, mix.error[:wide])
+
+
+@jit
+def weigh(mix: Any, c: Any, scale: Any, d: Any, own: Any, n: int, weights: Any, sides: Any, count: int) -> None:
+    """One step of the kernel rule, where there is one: `PLGC.weigh`, after `logits`. The n rows stand for `count`
+    samples; `weights` are their shares of them."""
     if len(mix.settings.odds) == 0:
         return
-    dim, g, sums = local.shape[1], mix.received, mix.sums
-    a = mix.state[1]
-    total, trace, other = np.float32(0.0), np.float32(0.0), np.float32(0.0)
-    sums.fill(0)
-    for i in range(len(rows)):
-        row, n = rows[i], np.float32(times[i])
-        z, other_z, size, other_size = b, b, np.float32(0.0), np.float32(0.0)
-        for k in range(dim):
-            x, y = scale * local[row, k], g[row, k]
+    error, g = mix.error[: c.shape[1]], shaped(mix.g, mix.received.shape[1], n)
+    _, total = mixed_errors(mix, sides, weights)
+    zero, samples = np.float32(0.0), np.float32(count)
+    removed, other_removed, trace, other = total * total, total * total, zero, zero
+    for k in range(mix.received.shape[1]):
+        ck, gk, dk = c[k], g[k], c[k] if d is None else d[k]
+        pull, other_pull = zero, zero
+        for i in range(len(error)):
+            x, y = scale * ck[i], gk[i]
             if d is not None:
-                x, y = x + own * d[row, k], y + own * d[row, k]
-            z += w[k] * x
-            other_z += w[k] * y
-            size += x * x
-            other_size += y * y
-        residual = _sigmoid(a * z + (np.float32(1.0) - a) * other_z)
-        if positive[row]:
-            residual -= np.float32(1.0)
-        residual *= n
-        total += residual
-        trace += n * (size + np.float32(1.0))
-        other += n * (other_size + np.float32(1.0))
-        for k in range(dim):
-            x, y = scale * local[row, k], g[row, k]
-            if d is not None:
-                x, y = x + own * d[row, k], y + own * d[row, k]
-            sums[0, k] += residual * x
-            sums[1, k] += residual * y
-    removed, other_removed = total * total, total * total
-    for k in range(dim):
-        removed += sums[0, k] * sums[0, k]
-        other_removed += sums[1, k] * sums[1, k]
-    least = np.float32(1e-12)
-    faster = math.log(max(removed, least) / trace) - math.log(max(other_removed, least) / other)
-    mix.state[0] += mix.settings.pace * (np.float32(faster) - mix.state[0])
+                x, y = x + own * dk[i], y + own * dk[i]
+            pull += error[i] * x
+            other_pull += error[i] * y
+            trace += weights[i] * x * x
+            other += weights[i] * y * y
+        removed += pull * pull
+        other_removed += other_pull * other_pull
+    least, square = np.float32(1e-12), samples * samples
+    speed = max(square * removed, least) / (trace + np.float32(1.0))
+    other_speed = max(square * other_removed, least) / (other + np.float32(1.0))
+    mix.state[0] += mix.settings.pace * (np.float32(math.log(speed) - math.log(other_speed)) - mix.state[0])
     mix.state[1] = _sigmoid(mix.state[0])
 
 
 @jit
-def _centre(table: Any, scale: Any, rows: Any, out: Any, spread: Any) -> None:
-    """Rows less their mean into `out`, zeros after them up to a multiple of four, and the root of each variance."""
-    n, dim = len(rows), table.shape[1]
+def _centre(table: Any, scale: Any, n: int, out: Any, spread: Any) -> None:
+    """n columns less their mean into `out`, and the root of each variance."""
     share = np.float32(1.0 / n)
-    spread.fill(0)
-    for i in range(n):
-        for k in range(dim):
-            spread[k] += scale * table[rows[i], k]
-    for i in range(n):
-        for k in range(dim):
-            out[i, k] = scale * table[rows[i], k] - spread[k] * share
-    out[n : n + 3] = 0
-    spread.fill(0)
-    for i in range(n):
-        for k in range(dim):
-            spread[k] += out[i, k] * out[i, k]
-    for k in range(dim):
-        spread[k] = np.float32(math.sqrt(spread[k] * share + np.float32(1e-6)))
+    for k in range(len(table)):
+        values, centred, total = table[k], out[k], np.float32(0.0)
+        for i in range(len(values)):
+            total += values[i]
+        mean, squares = scale * total * share, np.float32(0.0)
+        for i in range(len(values)):
+            centred[i] = scale * values[i] - mean
+        centred[n:] = 0
+        for i in range(len(values)):
+            squares += centred[i] * centred[i]
+        spread[k] = np.float32(math.sqrt(squares * share + np.float32(1e-6)))
 
 
 @jit
-def redundancy(mix: Any, local: Any, scale: Any, rows: Any) -> Any:
-    """The redundancy loss beta R of a batch's rows, and beta dR/dl into `mix.slope`: `plugins.plgc`. Sums over
-    rows and dimensions take four rows at a time, which saves three of four loads and stores of what they share."""
-    n, dim, slope = len(rows), local.shape[1], mix.slope
+def _products(x: Any, y: Any, out: Any) -> None:
+    """out[m, k] = y_m . x_k"""
+    for m in range(0, len(y), 4):
+        for k in range(0, len(x), 4):
+            dots(x[k], x[k + 1], x[k + 2], x[k + 3], y[m], y[m + 1], y[m + 2], y[m + 3], out[m : m + 4, k : k + 4])
+
+
+@jit
+def _add_products(factors: Any, y: Any, out: Any) -> None:
+    """out_k += sum_m factors[m, k] y_m"""
+    for k in range(0, len(out), 4):
+        a, b, c, d = out[k], out[k + 1], out[k + 2], out[k + 3]
+        for m in range(0, len(y), 4):
+            add_sums(a, b, c, d, y[m], y[m + 1], y[m + 2], y[m + 3], factors[m : m + 4, k : k + 4])
+
+
+@jit
+def redundancy(mix: Any, c: Any, scale: Any, n: int) -> Any:
+    """The redundancy loss beta R of a batch's n rows, and beta dR/dl into `mix.slope`: `plugins.plgc`."""
+    dim, zero = mix.received.shape[1], np.float32(0.0)
+    slope = shaped(mix.slope, dim, n)
     if mix.settings.beta == 0:
-        slope[:n] = 0
-        return np.float32(0.0)
-    own, others, cross = mix.own, mix.others, mix.cross
+        slope.fill(0)
+        return zero
+    own, others, cross = shaped(mix.own, dim, n), shaped(mix.others, dim, n), mix.cross
     along, spread, other_spread = mix.sums[0], mix.sums[1], mix.sums[2]
-    _centre(local, scale, rows, own, spread)
-    _centre(mix.received, np.float32(1.0), rows, others, other_spread)
-    cross.fill(0)
-    for i in range(0, n, 4):
-        for m in range(dim):
-            y, y1, y2, y3 = others[i, m], others[i + 1, m], others[i + 2, m], others[i + 3, m]
-            for k in range(dim):
-                cross[m, k] += y * own[i, k] + y1 * own[i + 1, k] + y2 * own[i + 2, k] + y3 * own[i + 3, k]
-    share, value = np.float32(1.0 / n), np.float32(0.0)
+    _centre(c, scale, n, own, spread)
+    _products(own, others, cross)
+    share, value = np.float32(1.0 / n), zero
     by = np.float32(2.0) * mix.settings.beta * share
     along.fill(0)
     for m in range(dim):
@@ -190,25 +235,18 @@ def redundancy(mix: Any, local: Any, scale: Any, rows: Any) -> Any:
             pull = by * part * away / spread[k]
             along[k] += pull * x / spread[k]
             cross[m, k] = pull / other_spread[m]
-    for i in range(0, n, 4):
-        for k in range(dim):
-            slope[i, k], slope[i + 1, k] = -own[i, k] * along[k], -own[i + 1, k] * along[k]
-            slope[i + 2, k], slope[i + 3, k] = -own[i + 2, k] * along[k], -own[i + 3, k] * along[k]
-        for m in range(dim):
-            y, y1, y2, y3 = others[i, m], others[i + 1, m], others[i + 2, m], others[i + 3, m]
-            for k in range(dim):
-                x = cross[m, k]
-                slope[i, k] += y * x
-                slope[i + 1, k] += y1 * x
-                slope[i + 2, k] += y2 * x
-                slope[i + 3, k] += y3 * x
+    for k in range(dim):
+        to, x, back = slope[k], own[k], along[k]
+        for i in range(len(to)):
+            to[i] = -x[i] * back
+    _add_products(cross, others, slope)
     return mix.settings.beta * value
 
 
 @jit
 def step_mixed(
     mix: Any,
-    local: Any,
+    table: Any,
     slots: Any,
     sides: Any,
     w: Any,
@@ -219,37 +257,41 @@ def step_mixed(
     loss: Any,
 ) -> None:
     """One batch of a method with a linear score, as `linear._learn`: w and b, and the rows, step by these rates."""
-    rows, times = mix.rows, mix.times
-    rows = rows[: distinct(slots, mix.seen, rows, times)]
-    positive, error, g, dim, n = mix.positive, mix.error, mix.received, local.shape[1], len(slots)
+    rows, dim, one, zero = mix.rows, table.shape[1], np.float32(1.0), np.float32(0.0)
+    n = collect(slots, 1, 0, mix.seen, rows, mix.times)
+    rows, local, g = rows[:n], shaped(mix.local, dim, n), shaped(mix.g, dim, n)
+    weights, side, error = mix.weights[: g.shape[1]], mix.sides[: g.shape[1]], mix.error[: g.shape[1]]
+    weights.fill(0)
     for i in range(n):
-        positive[slots[i]] = sides[i] < 0
+        weights[i] = np.float32(mix.times[i]) / np.float32(len(slots))
+    for i in range(len(slots)):
+        side[mix.seen[slots[i]]] = sides[i]
+    clear(mix.seen, rows)
+    mix.w[:dim] = w[:dim]
+    gather(table, rows, local)
+    meet(mix, rows)
+    logits(mix, local, one, None, None, n, mix.w, w[dim])
     if rate > 0 or item_rate > 0:
-        weigh(mix, local, np.float32(1.0), None, None, rows, times, positive, w, w[dim])
-    a, share = mix.state[1], np.float32(1.0 / n)
-    rest, total, off = np.float32(1.0) - a, np.float64(0.0), np.float32(0.0)
-    gradient.fill(0)
-    for i in range(len(rows)):
-        row, z = rows[i], w[dim]
-        for k in range(dim):
-            z += w[k] * (a * local[row, k] + rest * g[row, k])
-        wrong = -z if positive[row] else z
-        total += times[i] * (max(wrong, np.float32(0.0)) + math.log1p(math.exp(-abs(wrong))))
-        scale = _sigmoid(wrong) * np.float32(times[i]) * share
-        scale = -scale if positive[row] else scale
-        off += scale
-        error[i] = scale
-        for k in range(dim):
-            gradient[k] += scale * (a * local[row, k] + rest * g[row, k])
-    total *= share
-    if item_rate > 0:
-        total += redundancy(mix, local, np.float32(1.0), rows)
-        for i in range(len(rows)):
-            row, pull = rows[i], a * error[i]
-            for k in range(dim):
-                local[row, k] -= item_rate * (pull * w[k] + mix.slope[i, k])
+        weigh(mix, local, one, None, None, n, weights, side, len(slots))
+    total, off = mixed_errors(mix, side, weights)
+    a = mix.state[1]
+    rest = one - a
     if rate > 0:
-        gradient[dim] = off if bias else np.float32(0.0)
+        for k in range(dim):
+            x, y, pull = local[k], g[k], zero
+            for i in range(len(error)):
+                pull += error[i] * (a * x[i] + rest * y[i])
+            gradient[k] = pull
+        gradient[dim] = off if bias else zero
+    if item_rate > 0:
+        total += redundancy(mix, local, one, n)
+        slope = shaped(mix.slope, dim, n)
+        for k in range(dim):
+            x, down, pull = local[k], slope[k], a * w[k]
+            for i in range(len(error)):
+                x[i] -= item_rate * (pull * error[i] + down[i])
+        scatter(local, rows, table)
+    if rate > 0:
         for k in range(dim + 1):
             w[k] -= rate * gradient[k]
     loss[0] += total

@@ -24,7 +24,9 @@ def lacks(method: DeviceMethod, stages: Iterable[str], n_items: int) -> str | No
     form, named = method.fused_form(n_items), "+".join([method.name, *method.plugins])
     known = isinstance(form, LinearScore | AdditiveScore) and not form.mixing and not form.emphasis
     checks = type(method).check is not DeviceMethod.check  # which looks at tensors
-    if not known or checks or (isinstance(form, LinearScore) and form.own):
+    other = isinstance(form, LinearScore) and form.own
+    other = other or (isinstance(form, AdditiveScore) and form.alternate)
+    if not known or checks or other:
         return f"'{named}' as it is set"
     others = [stage for stage in stages if stage not in _STAGES]
     return f"stage '{others[0]}'" if others else None
@@ -80,7 +82,7 @@ class Light:
         else:
             received = {form.common: shared[form.common][ids]} if form.common else {}
             rows = {name: value.copy() for name, value in received.items()}
-            own = state.stores[form.own].table(user)[ids] if form.own else np.zeros((len(ids), len(weight)), np.float32)
+            own = state.stores[form.own].rows(user, ids) if form.own else np.zeros((len(ids), len(weight)), np.float32)
             common = rows[form.common] if form.common else np.zeros_like(own)
             fit_additive(form, learner, round_, Additive(common, own, weight, bias))
             if form.own:
@@ -89,7 +91,8 @@ class Light:
         state.private[form.weight][user] = weight.reshape(state.private[form.weight].shape[1:])
         if form.bias is not None:
             state.private[form.bias][user] = bias.reshape(state.private[form.bias].shape[1:])
-        return Learned(ids, {name: rows[name] - old for name, old in received.items()}, rows, learner.losses)
+        sent = {name: np.subtract(rows[name], old, out=old) for name, old in received.items()}
+        return Learned(ids, sent, rows, learner.losses)
 
     def scores(
         self, user: int, shared: dict[str, Floats], state: LightState, tuned: Learned | None = None
@@ -98,13 +101,13 @@ class Light:
         form = self.form
         weight, bias = self._private(user, state)
         name = form.table if isinstance(form, LinearScore) else form.common
-        rows = shared[name] if name else np.zeros((self.split.data.n_items, len(weight)), np.float32)
+        scores: NDArray[np.float32] = np.repeat(bias, self.split.data.n_items)
+        if name:
+            scores += shared[name] @ weight
         if tuned is not None and name:
-            rows = rows.copy()
-            rows[tuned.ids] = tuned.rows[name]
+            scores[tuned.ids] = tuned.rows[name] @ weight + bias
         if isinstance(form, AdditiveScore) and form.own:
-            rows = rows + state.stores[form.own].table(user)
-        scores: NDArray[np.float32] = rows @ weight + bias
+            scores += state.stores[form.own].scores(user, weight)
         return scores
 
     def _private(self, user: int, state: LightState) -> tuple[Floats, Floats]:

@@ -135,7 +135,8 @@ def fit_additive(form: AdditiveScore, learner: Learner, round_: int, parts: Addi
             gradient = _sharp(form, round_, batch, parts, gradient)
             for value, along, step in zip(parts, gradient, rates, strict=True):
                 value *= 1 - pace * np.float32(step * form.weight_decay)
-                value -= pace * np.float32(step) * along
+                along *= pace * np.float32(step)
+                value -= along
             pace *= np.float32(form.step_decay)
             total += loss * batch.size
         mean = total / ((epoch + 1) * samples)
@@ -161,13 +162,21 @@ def _additive(form: AdditiveScore, round_: int, batch: Batch, parts: Additive) -
     """The loss and its gradient, with FedRAP's regularisers."""
     common, own, weight, bias = parts
     away, small = map(np.float32, form.regularisers(round_))
-    rows, apart, dim = common + own, own - common, np.float32(common.shape[1])
-    loss, error = _cross_entropy(_score(rows, weight, bias), batch)
-    size = np.square(common) if form.squared else np.abs(common)
-    loss += float((batch.shares * (small * size.mean(1) - away * np.square(apart).mean(1))).sum())
-    pulled, share = error[:, None] * weight, (batch.shares / dim)[:, None]
-    pushed, sparse = 2 * away * share * apart, small * share * (2 * common if form.squared else np.sign(common))
-    return loss, Additive(pulled + pushed + sparse, pulled - pushed, error @ rows, error.sum(keepdims=True))
+    loss, error = _cross_entropy(_score(common, weight, bias) + own @ weight, batch)
+    share = batch.shares / np.float32(common.shape[1])
+    # Three tables at once beside c and d, and no more: they are most of a device's memory.
+    table = np.square(common) if form.squared else np.abs(common)
+    loss += float(small * (share @ table).sum())
+    table = np.subtract(own, common, out=table)
+    loss -= float(away * (share @ np.einsum("rd,rd->r", table, table)))
+    table *= (2 * away * share)[:, None]
+    for_own = error[:, None] * weight
+    for_common = for_own + table
+    for_own -= table
+    table = np.multiply(2, common, out=table) if form.squared else np.sign(common, out=table)
+    table *= (small * share)[:, None]
+    for_common += table
+    return loss, Additive(for_common, for_own, error @ common + error @ own, error.sum(keepdims=True))
 
 
 def _score(rows: Floats, weight: Floats, bias: Floats) -> Floats:

@@ -26,7 +26,8 @@ class Held:
 
     def plus(self, ids: NDArray[np.int64], rows: Floats) -> Held:
         """With other rows of these items."""
-        every = np.union1d(self.ids, ids).astype(np.int32)
+        both = np.concatenate([self.ids, ids.astype(np.int32)])
+        every = np.unique(both, return_index=True)[0]  # without the index, NumPy loads 2 MB for masked arrays
         merged = np.empty((len(every), rows.shape[1]), np.float32)
         merged[np.searchsorted(every, self.ids)] = self.rows
         merged[np.searchsorted(every, ids)] = rows
@@ -41,12 +42,20 @@ class Store:
     held: dict[int, Held] = field(default_factory=dict)
     """By user."""
 
-    def table(self, user: int) -> Floats:
-        """All rows of a user."""
-        table = self.start.copy()
-        if user in self.held:
-            table[self.held[user].ids] = self.held[user].rows
-        return table
+    def rows(self, user: int, ids: NDArray[np.int64]) -> Floats:
+        """A user's rows of some items."""
+        rows, held = self.start[ids], self.of(user)
+        place = np.full(len(self.start), -1, np.int32)
+        place[held.ids] = np.arange(len(held.ids))
+        touched = place[ids] >= 0
+        rows[touched] = held.rows[place[ids[touched]]]
+        return rows
+
+    def scores(self, user: int, weight: Floats) -> Floats:
+        """A user's rows of all items times a weight."""
+        scores: Floats = self.start @ weight
+        scores[self.of(user).ids] = self.of(user).rows @ weight
+        return scores
 
     def of(self, user: int) -> Held:
         return self.held.get(user) or Held(np.zeros(0, np.int32), self.start[:0])

@@ -31,6 +31,7 @@ from federec.cohort.rows import Rows
 from federec.errors import UserError
 from federec.mathematics.attention import attend, mean, surroundings, tastes
 from federec.methods.base import DeviceMethod
+from federec.methods.forms import Form, GraphScore
 from federec.stages.noise import laplace
 from federec.stages.randomness import Simulated
 
@@ -127,7 +128,22 @@ class FedPerGNN(DeviceMethod):
         if self.target == "ratings":
             return mean(history.counts, (score - history.ratings) ** 2)
         cross_entropy = binary_cross_entropy_with_logits(score, cohort.samples.labels, reduction="none")
-        return mean(cohort.samples.counts, cross_entropy)
+        return mean(cohort.samples.counts, cohort.emphasised(cross_entropy, cohort.rows.slots))
+
+    def fused_form(self, n_items: int) -> Form | None:
+        if self.target == "ratings":
+            return None
+        return GraphScore(
+            table="items",
+            layers=_LAYERS,
+            vectors="anonymous",
+            user="user",
+            rate=self.lr,
+            neighbours=self.neighbours,
+            pseudo=self.pseudo,
+            clip=self.clip,
+            noise=self.laplace,
+        )
 
     def download_bytes(self, cohort: Cohort) -> Tensor | None:
         """Rows with their codes, layers, and the vectors of the anonymous users."""

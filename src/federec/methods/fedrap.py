@@ -114,10 +114,11 @@ class FedRAP(DeviceMethod):
             if not going.any():
                 continue
             for step in steps:
+                known, learning = len(cohort.losses), going[: step.active] > 0
                 self.descend(step, self.rates(step, (pace * going)[: step.active]))
                 pace[: step.active] *= self.step_decay
                 total[: step.active] += cohort.losses[-1] * step.sizes
-                cohort.losses[-1] = cohort.losses[-1][going[: step.active] > 0]  # of devices that still learn
+                cohort.losses[known:] = [loss[learning] for loss in cohort.losses[known:]]  # of those that still learn
             mean = total / ((epoch + 1) * cohort.samples.counts)
             if epoch:
                 going *= (mean - last).abs() >= self.tolerance * last.abs()

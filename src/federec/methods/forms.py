@@ -95,6 +95,8 @@ class AdditiveScore:
     """All steps shrink by this after each round."""
     tolerance: float
     """Change of the mean loss since the round began, as a fraction of it, below which a device stops after a pass."""
+    alternate: bool = False
+    """c and d step after w and b, with the new ones; all step at once otherwise."""
     rho: float = 0.0
     """How far w, b and d are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     common_rho: float = 0.0
@@ -139,6 +141,34 @@ class NeuralScore:
 
 
 @dataclass(frozen=True)
+class GraphScore:
+    """Attention over a device's items and other users who have them (`mathematics.attention`). A device takes one
+    gradient: its user's vector steps by Adam; those of rows and layers are clipped and sent with noise and pseudo rows.
+    """
+
+    table: str
+    """Shared item rows v."""
+    layers: tuple[str, str, str]
+    """Shared W, a and a'."""
+    vectors: str
+    """All users' vectors, as they sent them last."""
+    user: str
+    """Private vector of the user."""
+    rate: float
+    """Step of the user's vector."""
+    neighbours: int
+    """Other users at each item, at most."""
+    pseudo: int
+    """Pseudo items drawn."""
+    clip: float
+    """Largest value of a gradient that is sent; only with noise."""
+    noise: float
+    """Scale of the Laplace noise that the method itself puts on every value sent; 0 means that there is none."""
+    emphasis: Emphasis | None = None
+    """On new positives; None means that all samples weigh the same."""
+
+
+@dataclass(frozen=True)
 class DecayedPairs:
     """Devices learn nothing. They send sums over pairs of their items. What a pair is worth only depends on the order
     of the two, their distance and how many items follow (`mathematics.decay`)."""
@@ -151,4 +181,13 @@ class DecayedPairs:
     """Bytes that devices send and receive, for a round, the numbers of their own items and the number of all items."""
 
 
-Form = LinearScore | AdditiveScore | NeuralScore | DecayedPairs
+@dataclass(frozen=True)
+class SampledProducts:
+    """Most of the work is products of large matrices, of which devices need few rows (`mathematics.sampled`): a kernel
+    takes only these, and torch does the rest."""
+
+    laplace: float = 0.0
+    """Scale of the noise on what is sent (`plugins.ldp`)."""
+
+
+Form = LinearScore | AdditiveScore | NeuralScore | GraphScore | DecayedPairs | SampledProducts

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from federec.cohort.chunks import plan
 from federec.cohort.layers import Params
 from federec.data.split import Split
 from federec.methods.central import CentralMethod
 
-_BLOCK = 20_000  # interactions solved for at a time
+_BLOCK = 20_000  # interactions solved for at a time, padding included
 
 
 class IALS(CentralMethod):
@@ -57,16 +58,17 @@ class IALS(CentralMethod):
         """The free side in closed form: row r is linked to the fixed rows others[ptr[r]:ptr[r + 1]]."""
         base = fixed.T @ fixed + self.l2 * torch.eye(fixed.shape[1])
         solved = torch.zeros(len(ptr) - 1, fixed.shape[1])
-        start = 0
-        while start < len(solved):
-            stop = max(start + 1, int(np.searchsorted(ptr, ptr[start] + _BLOCK, side="right")) - 1)
-            rows = fixed[torch.from_numpy(others[ptr[start] : ptr[stop]].astype(np.int64))]
-            owner = torch.arange(stop - start).repeat_interleave(torch.tensor(np.diff(ptr[start : stop + 1])))
-            outer = torch.zeros(stop - start, *base.shape)
-            outer.index_add_(0, owner, rows[:, :, None] * rows[:, None, :])
-            linked = torch.zeros(stop - start, fixed.shape[1]).index_add_(0, owner, rows)
-            solved[start:stop] = torch.linalg.solve(base + self.alpha * outer, (1 + self.alpha) * linked)
-            start = stop
+        counts = np.diff(ptr)
+        order = np.argsort(-counts, kind="stable")
+        padded = torch.cat([fixed, torch.zeros(1, fixed.shape[1])])  # the last row stands for none
+        for part in plan(counts[order], 1, 1, _BLOCK):  # rows with about as many links together, as one product
+            some, column = order[part], np.arange(counts[order[part.start]])
+            linked = np.full((len(some), len(column)), len(fixed))
+            real = column < counts[some, None]
+            linked[real] = others[(ptr[some, None] + column)[real]]
+            rows = padded[torch.from_numpy(linked).to(fixed.device)]
+            found = torch.linalg.solve(base + self.alpha * rows.mT @ rows, (1 + self.alpha) * rows.sum(1))
+            solved[torch.from_numpy(some).to(fixed.device)] = found
         return solved
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:

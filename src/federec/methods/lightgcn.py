@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
-from torch.nn.functional import embedding, softplus
+from torch.nn.functional import embedding
 
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Param, Params
-from federec.cohort.optim import Adam
 from federec.data.split import Split
 from federec.methods.pooled import PooledMethod
 
@@ -63,9 +62,7 @@ class LightGCN(PooledMethod):
 
     def learn(self, model: Params, split: Split, devices: Devices, seed: int, round_: int) -> Params:
         graph = adjacency(split).to(model["users"].device)
-        model = {name: value.clone() for name, value in model.items()}
-        for batch in self.batches(devices, seed, round_):
-            self.descend(model, (graph, *batch))
+        model = self.epoch(model, devices, seed, round_, graph)
         model["users/smooth"], model["items/smooth"] = self.smooth(graph, model["users"], model["items"])
         return model
 
@@ -75,21 +72,24 @@ class LightGCN(PooledMethod):
         for _ in range(self.layers):
             layer = graph @ layer
             total = total + layer
-        total = total / (self.layers + 1)
+        total /= self.layers + 1
         return total[: len(users)], total[len(users) :]
 
-    def descend(self, model: Params, batch: tuple[Tensor, ...]) -> None:
+    def gradient(self, p: Params, *batch: Tensor) -> Params:
         graph, users, items, negatives = batch
-        first = model["users"], model["items"]
-        p, v = (part.detach().requires_grad_() for part in self.smooth(graph, *first))
-        margin = (embedding(users, p) * (embedding(items, v) - embedding(negatives, v))).sum(1)
-        gradients = self.smooth(graph, *torch.autograd.grad(softplus(-margin).mean(), [p, v]))
-        for name, gradient, counted in zip(
-            ("users", "items"), gradients, (users, torch.cat([items, negatives])), strict=True
-        ):
-            value, (m, s, t) = model[name], (model[f"{name}/{part}"] for part in "mvt")
-            share = torch.bincount(counted, minlength=len(value))[:, None] / len(users)
-            Adam().step_(value, gradient + self.l2 * share * value, m, s, t, self.lr)
+        smooth = self.smooth(graph, p["users"], p["items"])
+        mine = embedding(users, smooth[0])
+        apart = embedding(items, smooth[1]).sub_(embedding(negatives, smooth[1]))
+        slope = (mine * apart).sum(1, keepdim=True).neg_().sigmoid_().div_(-len(users))  # of softplus(-margin)
+        pulled = mine.mul_(slope)
+        onto_users = torch.zeros_like(smooth[0]).index_add_(0, users, apart.mul_(slope))
+        onto_items = torch.zeros_like(smooth[1]).index_add_(0, items, pulled).index_add_(0, negatives, pulled, alpha=-1)
+        found = self.smooth(graph, onto_users, onto_items)
+        counted = users, torch.cat([items, negatives])
+        for gradient, name, drawn in zip(found, ("users", "items"), counted, strict=True):
+            share = torch.bincount(drawn, minlength=len(gradient))[:, None] / len(users)
+            gradient.addcmul_(share, p[name], value=self.l2)
+        return {"users": found[0], "items": found[1]}
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
         return model["users/smooth"][users] @ model["items/smooth"].T
@@ -97,14 +97,18 @@ class LightGCN(PooledMethod):
 
 def adjacency(split: Split) -> Tensor:
     """D^-1/2 A D^-1/2 over users, then items, as a sparse matrix."""
-    n_users, size = split.data.n_users, split.data.n_users + split.data.n_items
+    n_users, n_items = split.data.n_users, split.data.n_items
     ptr, train, *_ = split.distinct  # a pair that the data repeats is one edge
-    users = torch.from_numpy(np.repeat(np.arange(n_users), np.diff(ptr)))
-    items = torch.from_numpy(train.astype(np.int64)) + n_users
-    ends = torch.stack([torch.cat([users, items]), torch.cat([items, users])])
-    degree = torch.bincount(ends[0], minlength=size).float()
-    weight = (degree[ends[0]] * degree[ends[1]]).rsqrt()
-    graph = torch.sparse_coo_tensor(ends, weight, (size, size), check_invariants=True).coalesce()
+    owner = np.repeat(np.arange(n_users), np.diff(ptr))
+    of_users = np.sort(owner * n_items + train) % n_items + n_users
+    of_items = owner[np.argsort(train, kind="stable")]
+    degree = np.concatenate([np.diff(ptr), np.bincount(train, minlength=n_items)])
+    starts, ends = (
+        torch.from_numpy(array.astype(np.int32))
+        for array in (np.concatenate([[0], np.cumsum(degree)]), np.concatenate([of_users, of_items]))
+    )
+    edges = torch.from_numpy(degree).float()
+    weight = (edges.repeat_interleave(torch.from_numpy(degree)) * edges[ends]).rsqrt()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls this form "beta"; products with it are five times faster
-        return graph.to_sparse_csr()
+        return torch.sparse_csr_tensor(starts, ends, weight, (len(degree), len(degree)), check_invariants=True)

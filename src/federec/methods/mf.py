@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 from torch.nn.functional import embedding
@@ -41,6 +42,15 @@ class MF(PooledMethod):
 
     def score(self, p: Params, users: Tensor, items: Tensor) -> Tensor:
         return (embedding(users, p["users"]) * embedding(items, p["items"])).sum(1)
+
+    def gradient(self, p: Params, *batch: Tensor) -> Params:
+        users, items, labels = batch
+        mine, theirs = embedding(users, p["users"]), embedding(items, p["items"])
+        error = ((mine * theirs).sum(1).sigmoid() - labels)[:, None] / len(labels)
+        return {
+            "users": torch.zeros_like(p["users"]).index_add_(0, users, error * theirs),
+            "items": torch.zeros_like(p["items"]).index_add_(0, items, error * mine),
+        }
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
         return model["users"][users] @ model["items"].T

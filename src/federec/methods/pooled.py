@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from federec import streams
+from federec.cohort.chunks import GPU_PADDING, PADDING, plan
 from federec.cohort.draw import Devices, draw
 from federec.cohort.layers import Param, Params
-from federec.cohort.optim import Adam
+from federec.cohort.optim import Adam, WholeAdam
 from federec.data.split import Split
 from federec.methods.central import CentralMethod
 
-_CELLS = 4_000_000  # samples drawn at a time, padding included
+_CELLS, _GPU_CELLS = 1 << 18, 1 << 22  # samples drawn at a time, padding included
 
 
 class PooledMethod(CentralMethod):
@@ -57,39 +59,40 @@ class PooledMethod(CentralMethod):
         return tables | moments
 
     def learn(self, model: Params, split: Split, devices: Devices, seed: int, round_: int) -> Params:
+        return self.epoch(model, devices, seed, round_)
+
+    def epoch(self, model: Params, devices: Devices, seed: int, round_: int, *given: Tensor) -> Params:
+        """The model after a step of Adam for each mini-batch; `gradient` gets what is given, and then the batch."""
         model = {name: value.clone() for name, value in model.items()}
+        adam = WholeAdam(model, self.lr)
+        params = {name: model[name] for name in adam.names}
         for batch in self.batches(devices, seed, round_):
-            self.descend(model, batch)
+            adam.step(self.gradient(params, *given, *batch))
+        adam.close()
         return model
 
     def batches(self, devices: Devices, seed: int, round_: int) -> Iterator[tuple[Tensor, ...]]:
         """Users, items and labels of the epoch's mini-batches: all devices' samples, shuffled together."""
         samples = [torch.cat(column) for column in zip(*self.draw(devices, seed, round_), strict=True)]
-        key = samples.pop()
-        order = key.argsort(stable=True)
-        for part in order.split(self.batch):
-            yield tuple(column[part] for column in samples)
+        order = samples.pop().argsort(stable=True)
+        yield from zip(*(column.index_select(0, order).split(self.batch) for column in samples), strict=True)
 
     def draw(self, devices: Devices, seed: int, round_: int) -> Iterator[tuple[Tensor, ...]]:
         """Each positive and its negatives, some users at a time: users, items, labels, random keys."""
-        lengths = devices.lengths(torch.arange(len(devices)), self.negatives)
-        by_length = lengths.argsort(descending=True, stable=True)
-        start = 0
-        while start < len(by_length):
-            some = by_length[start : start + max(1, _CELLS // max(1, int(lengths[by_length[start]])))]
-            start += len(some)
+        lengths = devices.lengths(torch.arange(len(devices)), self.negatives).cpu().numpy()
+        order = np.argsort(-lengths, kind="stable")
+        by_length = torch.from_numpy(order).to(devices.ptr.device)
+        cells, padding = (_GPU_CELLS, GPU_PADDING) if devices.ptr.is_cuda else (_CELLS, PADDING)
+        for part in plan(lengths[order], 1, 1, cells, padding):
+            some = by_length[part]
             samples = draw(devices, some, seed, round_, self.negatives)
             position = torch.arange(samples.items.shape[1])
-            real = position < samples.counts[:, None]
+            real = (position < samples.counts[:, None]).flatten().nonzero().squeeze(1)
             key = streams.bits(samples.key[:, None], streams.SHUFFLE + position)
-            yield some[:, None].expand_as(real)[real], samples.items[real], samples.labels[real], key[real]
+            columns = some[:, None].expand_as(key), samples.items, samples.labels, key
+            yield tuple(column.flatten().index_select(0, real) for column in columns)
 
-    def descend(self, model: Params, batch: tuple[Tensor, ...]) -> None:
-        """One step of Adam on all parameters, in place."""
-        names = [name for name in model if "/" not in name]
-        p = {name: model[name].requires_grad_() for name in names}
-        gradients = torch.autograd.grad(self.loss(p, *batch), [p[name] for name in names])
-        for name, gradient in zip(names, gradients, strict=True):
-            m, v, t = (model[f"{name}/{part}"] for part in "mvt")
-            model[name] = model[name].detach()
-            Adam().step_(model[name], gradient, m, v, t, self.lr)
+    def gradient(self, p: Params, *batch: Tensor) -> Params:
+        """The gradient of a mini-batch's loss: by autograd here. A method may know it in closed form."""
+        p = {name: value.detach().requires_grad_() for name, value in p.items()}
+        return dict(zip(p, torch.autograd.grad(self.loss(p, *batch), [*p.values()]), strict=True))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from federec.cohort.layers import Param
 from federec.methods.base import View
-from federec.methods.forms import Form, LinearScore
+from federec.methods.forms import AdditiveScore, Form, LinearScore
 from federec.plugins.base import Plugin
 
 if TYPE_CHECKING:
@@ -40,7 +40,12 @@ class DualPer(Plugin):
         return {**super().private(), **layers}
 
     def fuse(self, form: Form) -> Form | None:
-        return replace(form, alternate=True) if isinstance(form, LinearScore) else None
+        if isinstance(form, LinearScore):
+            return replace(form, alternate=True)
+        # No kernel takes steps of rows uphill after those of the score, or mixes rows for both.
+        if isinstance(form, AdditiveScore) and not (form.mixing or form.rho or form.common_rho):
+            return replace(form, alternate=True)
+        return None
 
     def descend(self, step: Step, rates: Mapping[str, float | Tensor]) -> None:
         score = {name: rate for name, rate in rates.items() if name not in step.cohort.tables}

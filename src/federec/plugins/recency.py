@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import PositiveFloat
 
-from federec.methods.forms import AdditiveScore, Emphasis, Form, LinearScore, NeuralScore
+from federec.methods.forms import AdditiveScore, Emphasis, Form, GraphScore, LinearScore, NeuralScore, SampledProducts
 from federec.plugins.base import Plugin
 
 if TYPE_CHECKING:
@@ -35,9 +35,12 @@ class Recency(Plugin):
     """Added to every weight: what the oldest positives keep."""
 
     def fuse(self, form: Form) -> Form | None:
-        if isinstance(form, NeuralScore) or (isinstance(form, LinearScore | AdditiveScore) and not form.mixing):
-            return replace(form, emphasis=Emphasis(self.half_life, self.least))
-        return None
+        if isinstance(form, SampledProducts):  # whose losses are torch's
+            return form
+        emphasis = Emphasis(self.half_life, self.least)
+        if isinstance(form, LinearScore | AdditiveScore) and not form.mixing:
+            return replace(form, emphasis=emphasis)
+        return replace(form, emphasis=emphasis) if isinstance(form, NeuralScore | GraphScore) else None
 
     def fit(self, cohort: Cohort) -> None:
         history = cohort.history

@@ -18,7 +18,7 @@ from pydantic import NonNegativeFloat
 
 from federec.cohort.layers import Params
 from federec.mathematics.sharpness import sharpness_aware
-from federec.methods.forms import AdditiveScore, Form, LinearScore, NeuralScore
+from federec.methods.forms import AdditiveScore, Form, LinearScore, NeuralScore, SampledProducts
 from federec.plugins.base import Plugin
 
 if TYPE_CHECKING:
@@ -40,9 +40,11 @@ class SAM(Plugin):
     """How far the private parameters are moved uphill; 0 = not at all."""
 
     def fuse(self, form: Form) -> Form | None:
+        if isinstance(form, SampledProducts):  # whose gradients are torch's
+            return form
         if isinstance(form, NeuralScore):
             return replace(form, rho_shared=self.rho_shared, rho_private=self.rho_private)
-        if isinstance(form, AdditiveScore) and form.common and form.own and not form.mixing:
+        if isinstance(form, AdditiveScore) and form.common and form.own and not (form.mixing or form.alternate):
             return replace(form, rho=self.rho_private, common_rho=self.rho_shared)
         if isinstance(form, LinearScore) and not form.mixing:
             return replace(form, rho=self.rho_private, item_rho=self.rho_private if form.own else self.rho_shared)

@@ -115,9 +115,14 @@ def revision() -> str:
     known = os.environ.get("FEDEREC_COMMIT")
     if known:
         return known
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    package = Path(federec.__file__).parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", package, *words], capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        changed = git("status", "--porcelain", "--", ".")  # records that grow beside the sources change nothing
+        return git("describe", "--always", "--exclude=*") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return federec.__version__
 

@@ -85,6 +85,12 @@ class RunFolder(RunRecord):
         if self.path.exists():
             raise UserError(f"{self.path}: {self._holds()}; choose another folder")
 
+    def refuse_unlike(self, config: RunConfig) -> None:
+        """Refuse to continue a run with other settings than these."""
+        held = read_bytes(self.path / "config.yaml").decode(errors="replace")
+        if self.federated or held != config.text():
+            raise UserError(f"{self.path}: holds a run with other settings; choose another folder")
+
     def _holds(self) -> str:
         if self.finished:
             return "holds a finished run already"
@@ -141,7 +147,8 @@ class RunFolder(RunRecord):
     def checkpoint(self, device: str = "cpu") -> Checkpoint | None:
         """The newest checkpoint, its tensors on `device`; None where no round was finished."""
         path = self.model / "model.json"
-        if not path.is_file() and {file.name for file in self.model.glob("*.safetensors")} <= {_state(0), _state(1)}:
+        first = {state_name(0), state_name(1)}
+        if not path.is_file() and {file.name for file in self.model.glob("*.safetensors")} <= first:
             return None
         try:
             metadata = json.loads(read_bytes(path))
@@ -164,7 +171,7 @@ class RunFolder(RunRecord):
 
     def state(self, after: int, device: str) -> State:
         """The state that was stored after this number of rounds."""
-        path = self.model / _state(after)
+        path = self.model / state_name(after)
         if not path.is_file():
             raise UserError(f"{path}: is missing; the run cannot be used, start a new one")
         try:
@@ -192,11 +199,12 @@ def _line(line: Line) -> str:
     return json.dumps(line, allow_nan=False) + "\n"
 
 
-def _state(after: int) -> str:
+def state_name(after: int) -> str:
+    """The file in `model/` with the state after this number of rounds."""
     return f"state-{after}.safetensors"
 
 
 def _states(point: Checkpoint) -> dict[str, State | None]:
     """The state files of a checkpoint and what they hold; None for a file that the folder already has."""
-    best = {_state(point.best.after if point.best_from is None else point.best_from): point.best_state}
-    return best if point.best_state is point.state else best | {_state(point.round): point.state}
+    best = {state_name(point.best.after if point.best_from is None else point.best_from): point.best_state}
+    return best if point.best_state is point.state else best | {state_name(point.round): point.state}

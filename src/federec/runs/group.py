@@ -3,8 +3,9 @@ processes that torchrun starts are in `runtimes.distributed`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from torch import Tensor
@@ -19,6 +20,8 @@ class Group:
     """The processes of a run: here a single one, which owns all devices."""
 
     rank, size = 0, 1
+    restarts = False
+    """Whether the same command is started again when a process is lost."""
 
     @property
     def first(self) -> bool:
@@ -55,6 +58,12 @@ class Group:
     def agree(self, value: T) -> T:
         """The value that the first process has."""
         return value
+
+    @contextmanager
+    def files(self, folder: Path, names: Iterable[str]) -> Iterator[Path]:
+        """A folder with these files of the first process's `folder`: that folder itself, or a copy on machines that do
+        not see it. The first process says which files; a name may be a pattern."""
+        yield folder
 
 
 ALONE = Group()

@@ -28,7 +28,7 @@ from federec.runs.best import Best
 from federec.runs.budget import Budget
 from federec.runs.checkpointing import Checkpointing
 from federec.runs.config import RunConfig
-from federec.runs.folder import Checkpoint, Line, RunFolder
+from federec.runs.folder import Checkpoint, Line, RunFolder, state_name
 from federec.runs.group import ALONE, Group
 
 log = logging.getLogger("federec")
@@ -161,7 +161,8 @@ def bring_back(point: Checkpoint, worker: Trainer, folder: RunFolder, device: st
     if point.best.after != point.round:
         for kind in (point.state.private, point.state.stores):
             kind.clear()  # so that memory never holds more than one state
-        worker.state = folder.state(point.best_from, device)
+        with group.files(folder.path, [f"model/{state_name(point.best_from)}"]) as path:
+            worker.state = RunFolder(path).state(point.best_from, device)
         for number in range(point.best_from + 1, point.best.after + 1):
             worker.play(number)
     point = replace(point, state=worker.state, best_state=worker.state, best_from=None)

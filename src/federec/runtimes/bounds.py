@@ -70,15 +70,15 @@ class Traffic:
         self.running -= 1
 
 
-async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
-    """All of a request's body, which is neither too large nor too slow."""
+async def read_body(scope: Scope, receive: Receive, most: int, seconds: float | None = None) -> bytes:
+    """All of a request's body, which has at most `most` bytes and arrives within `seconds`, or within a minute."""
     length = dict(scope["headers"]).get(b"content-length", b"0")
     if not length.isdigit() or int(length) > most:
         await drained(receive)
         raise Refused(413, f"a message may have {most} bytes")
     parts, size, more = [], 0, True
     try:
-        async with asyncio.timeout(_BODY):
+        async with asyncio.timeout(_BODY if seconds is None else seconds):
             while more:
                 part = await receive()
                 if part["type"] == "http.disconnect":

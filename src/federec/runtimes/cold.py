@@ -8,6 +8,7 @@ The shared parameters were trained with these users taking part, as one among al
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from federec import streams
+from federec.cohort.layers import ITEMS
 from federec.errors import UserError
 from federec.evaluation.metrics import Metrics, headline
 from federec.federation.newcomers import Newcomers
@@ -71,17 +74,19 @@ def _reported(run: Run, scores: Any) -> dict[str, Metrics]:
 
 
 def _new_items(newcomers: Newcomers, histories: Sequence[NDArray[np.int64]]) -> dict[str, float]:
-    """How often new items are among the first ten, with the rows that `Newcomers.with_items` gives them, and with rows
+    """How often new items are among the first ten, with the mean row, which a federation gives them, and with rows
     drawn at random, as training begins with; and how often they would be if lists were drawn at random."""
     count = max(1, newcomers.n_items // _NEW)
     grown, some = newcomers.with_items(count), histories[:_USERS]
     found = {"items": count, "fair": count / grown.n_items, "mean_row": _taken(grown, some)}
-    try:
-        drawn = newcomers.state.grown(newcomers.method, grown.n_items, newcomers.seed)
-    except UserError:  # it has no rows to draw
+    params, shared = newcomers.method.shared(), dict(newcomers.state.shared)
+    if any(ITEMS in param.shape for param in params.values()):  # it has no rows to draw
         return found
-    random = Newcomers(newcomers.method, State(drawn.shared), grown.n_items, newcomers.seed, newcomers.round, count)
-    return found | {"random_row": _taken(random, some)}
+    generator = torch.Generator().manual_seed(streams.seed_of(newcomers.seed, grown.n_items))
+    for name, param in params.items():
+        if param.rows:
+            shared[name] = torch.cat([shared[name].cpu(), param.start(count, generator)])
+    return found | {"random_row": _taken(replace(grown, state=State(shared)), some)}
 
 
 def _taken(newcomers: Newcomers, histories: Sequence[NDArray[np.int64]]) -> float:

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, Never
 
 import numpy as np
+import torch
 
+import federec
 from federec.data.describe import reading, remarks
 from federec.data.interactions import Interactions
 from federec.data.sets import Loadable, load
 from federec.data.split import Split, Ties
 from federec.errors import UserError, did_you_mean
+from federec.files import as_path
 from federec.methods.base import Method
 from federec.methods.default import default_method
 from federec.methods.registry import method_class
@@ -149,6 +152,10 @@ def run(
         if group.first and (config.epsilon or config.max_epsilon):
             for sentence in remarks_of(plan(config, method, learners, data.n_items)):
                 log.warning("%s", sentence)
+    _require_same(group, config, data)
+    if folder is not None and group.restarts and _begun(folder, config, group):
+        return resume(folder.path, data, on_round, group, method)
+    with group.together():
         worker = make_trainer(config, method, split, _device(config, group), group)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)
@@ -170,8 +177,15 @@ def resume(
     >>> fr.resume("runs/a", data).test == run.test  # it was finished already
     True
     """
-    folder = RunFolder(path)
     _callable(on_round)
+    with group.files(as_path(path), _NEEDED) as copied:
+        return _resume(RunFolder(path) if group.first else RunFolder(copied), data, on_round, group, method)
+
+
+def _resume(
+    folder: RunFolder, data: Loadable | None, on_round: OnRound | None, group: Group, method: Method | None
+) -> Run:
+    path = folder.path
     with group.together():
         config = folder.config(method)
         if folder.federated:
@@ -185,6 +199,8 @@ def resume(
         point = folder.checkpoint(device)
         history = folder.lines(point.round if point else 0)
         split = config.split_of(data_of(config, point, data))
+    _require_same(group, config, split.data)
+    with group.together():
         worker = make_trainer(config, method, split, device, group, history[-1].get("engine") if history else None)
         if point is not None:
             worker.state = point.state
@@ -192,6 +208,39 @@ def resume(
     if group.first:  # now that all have read it
         folder.sweep(history, point)
     return _loop(config, method, split, worker, folder, point, history, on_round, group, tracked)
+
+
+_NEEDED = ("config.yaml", "federation.json", "rounds.jsonl", "result.json", "model/*")
+"""Files of a run folder that a process needs to continue the run."""
+
+
+def _begun(folder: RunFolder, config: RunConfig, group: Group) -> bool:
+    """Whether the folder holds this very run already: then its command was started again to continue it."""
+    begun = group.agree(folder.started)
+    with group.together():
+        if group.first and begun:
+            folder.refuse_unlike(config)
+        if folder.started and not begun:
+            what = "holds a run on this machine, but not on that of the first process"
+            raise UserError(f"{folder.path}: {what}; copy it there, or use a folder that all machines share")
+    return begun
+
+
+def _require_same(group: Group, config: RunConfig, data: Interactions) -> None:
+    """Refuse processes that would not train the same: their sums would mean nothing."""
+    if group.size == 1:
+        return
+    own = {
+        "the version of federec": federec.__version__,
+        "the version of torch": torch.__version__,
+        "the data": fingerprint(data),
+        "the settings and paths of the run": config.text(),
+    }
+    first = group.agree(own)
+    with group.together():
+        for what, value in own.items():
+            if value != first[what]:
+                raise UserError(f"{what} must be the same as in the first process")
 
 
 def refuse_unknown(called: Callable[..., Any], unknown: Mapping[str, Any], method: Any) -> None:

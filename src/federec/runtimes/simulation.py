@@ -42,7 +42,7 @@ from federec.federation.server import Sum
 from federec.federation.state import State
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod
-from federec.methods.forms import DecayedPairs
+from federec.methods.forms import DecayedPairs, NeuralScore
 from federec.runs.config import RunConfig
 from federec.runs.group import ALONE, Group
 from federec.runs.loop import EngineChoice, Played, Review, Trainer
@@ -152,10 +152,16 @@ def _engine(
         return EngineChoice(asked, f"the run asks for engine '{asked}'")
     if not isinstance(method, DeviceMethod) or reason is not None:
         return EngineChoice("torch", str(reason))
-    pairs = isinstance(method.fused_form(split.data.n_items), DecayedPairs)
-    work = _pairs(split) if pairs else len(split.train) * (rounds or 1) * method.epochs
-    if rounds is not None and work * participation < _LONG:
-        return EngineChoice("auto", "undecided") if work * participation >= _LOADABLE else _SHORT
+    form = method.fused_form(split.data.n_items)
+    samples = len(split.train) * (rounds or 1) * method.epochs
+    work = float(_pairs(split) if isinstance(form, DecayedPairs) else samples)
+    if isinstance(form, NeuralScore):
+        # Compiling takes four times as long, and most of a round is the ranking of all users, whoever takes part.
+        work /= 2
+    else:
+        work *= participation
+    if rounds is not None and work < _LONG:
+        return EngineChoice("auto", "undecided") if work >= _LOADABLE else _SHORT
     return EngineChoice("fused", f"'{name}' has a kernel")
 
 
@@ -342,7 +348,9 @@ class DeviceTrainer:
     @property
     def width(self) -> int:
         """Values that scoring holds for each (user, item) pair."""
-        return max(1, sum(p.shape[0] for p in {**self.method.shared(), **self.method.private()}.values() if p.rows))
+        # What a method makes of a history meets all items at once. In blocks it would be made anew for each of them.
+        shared = {} if self.method.reads_history else self.method.shared()
+        return max(1, sum(p.shape[0] for p in {**shared, **self.method.private()}.values() if p.rows))
 
     def chosen(self, round_: int) -> Tensor:
         """The users of a round."""

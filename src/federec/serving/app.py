@@ -1,29 +1,34 @@
 """The HTTP interface of `federec serve`. A request is bounded before it is read, and what is wrong with it is one line;
-no request is logged."""
+no request is logged.
+
+FastAPI describes the interface and answers all requests but those for recommendations: its layers and Starlette's would
+take more time than all else that such a request needs.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import time
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, model_validator
+from starlette.types import Receive, Scope, Send
 
 import federec
 from federec.errors import first_fault
 from federec.runtimes.bounds import Refused, read_body
 from federec.serving.metrics import Metrics
-from federec.serving.model import MOST, Ranked, Served, Unknown
+from federec.serving.model import LONGEST, MOST, Served, Unknown
+from federec.serving.written import quoted
 
+PATH = "/recommend"
 BODY = 1 << 16
 """Bytes of a request, at most."""
 SECONDS = 5.0
 """In which a request's body must arrive."""
-_USERS, _ITEMS = 100, 1000
+_USERS = 100
 
 Label = Annotated[StrictInt | StrictStr, Field(description='An id, as in the data: `42` and `"42"` are the same.')]
 
@@ -37,7 +42,7 @@ class Asked(BaseModel):
     users: list[Label] | None = Field(None, min_length=1, max_length=_USERS, description="Several users of the run.")
     items: list[Label] | None = Field(
         None,
-        max_length=_ITEMS,
+        max_length=LONGEST,
         description="The items of somebody who is not named, oldest first; an empty list for somebody who has none. "
         "They are neither kept nor logged.",
     )
@@ -101,24 +106,51 @@ class Wrong(Exception):
         self.status, self.why = status, why
 
 
-def make_app(model: Served, metrics: Metrics) -> FastAPI:
-    """The application that serves a model."""
-    app = FastAPI(
-        title="federec serve",
-        docs_url=None,  # these pages load their code from elsewhere
-        redoc_url=None,
-        version=federec.__version__,
-        description=f"Recommendations of a `{model.name}` model with {len(model.catalogue):,} items.",
-    )
+class Api(FastAPI):
+    """FastAPI, with a shorter way to `recommend`."""
 
-    async def answer(request: Request) -> tuple[str, dict[str, Any]]:
-        asked = parsed(await _body(request))
-        if asked.kind == "items" and not model.quick:
-            return asked.kind, await asyncio.to_thread(answered, model, asked)
-        return asked.kind, answered(model, asked)
+    def __init__(self, model: Served, metrics: Metrics) -> None:
+        self.model, self.metrics = model, metrics
+        super().__init__(
+            title="federec serve",
+            docs_url=None,  # these pages load their code from elsewhere
+            redoc_url=None,
+            version=federec.__version__,
+            description=f"Recommendations of a `{model.name}` model with {len(model.catalogue):,} items.",
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
+            response = await self.recommend(scope, receive)
+            await response(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    async def recommend(self, scope: Scope, receive: Receive) -> Response:
+        """The response to a request for recommendations, which is counted."""
+        began = time.perf_counter()
+        try:
+            asked = parsed(await _body(scope, receive))
+            kind, status = asked.kind, 200
+            if kind == "items" and not self.model.quick:
+                found = await asyncio.to_thread(answered, self.model, asked)
+            else:
+                found = answered(self.model, asked)
+            response = Response(found, media_type="application/json")
+        except Wrong as wrong:
+            kind, status = "refused", wrong.status
+            hang_up = {"connection": "close"} if status in (408, 413) else None  # the rest of the body is not read
+            response = JSONResponse({"detail": wrong.why}, status, hang_up)
+        self.metrics.add(kind, status, time.perf_counter() - began)
+        return response
+
+
+def make_app(model: Served, metrics: Metrics) -> Api:
+    """The application that serves a model."""
+    app = Api(model, metrics)
 
     @app.post(
-        "/recommend",
+        PATH,
         summary="Recommend items",
         response_model=None,
         responses={
@@ -134,18 +166,8 @@ def make_app(model: Served, metrics: Metrics) -> FastAPI:
     )
     async def recommend(request: Request) -> Response:
         """For one user, for many, or for an anonymous list of items: give one of `user`, `users` and `items`."""
-        # The body is read and checked here, not by FastAPI: it must be bounded first, and that is twice as fast.
-        began = time.perf_counter()
-        try:
-            kind, found = await answer(request)
-            status = 200
-            response = Response(json.dumps(found, ensure_ascii=False), media_type="application/json")
-        except Wrong as wrong:
-            kind, status = "refused", wrong.status
-            hang_up = {"connection": "close"} if status in (408, 413) else None  # the rest of the body is not read
-            response = JSONResponse({"detail": wrong.why}, status, hang_up)
-        metrics.add(kind, status, time.perf_counter() - began)
-        return response
+        # The body is not a parameter: FastAPI would read it whole before anything bounds it.
+        return await app.recommend(request.scope, request.receive)
 
     @app.get("/health", summary="Whether it answers, and from which model")
     async def health() -> dict[str, Any]:
@@ -159,12 +181,9 @@ def make_app(model: Served, metrics: Metrics) -> FastAPI:
     return app
 
 
-async def _body(request: Request) -> bytes:
+async def _body(scope: Scope, receive: Receive) -> bytes:
     try:
-        async with asyncio.timeout(SECONDS):
-            return await read_body(request.scope, request.receive, BODY)
-    except TimeoutError:
-        raise Wrong(408, "the body is too slow") from None
+        return await read_body(scope, receive, BODY, SECONDS)
     except Refused as refused:
         raise Wrong(refused.status, refused.why.replace("a message", "a body").replace("message", "body")) from None
 
@@ -183,29 +202,22 @@ def parsed(body: bytes) -> Asked:
         raise Wrong(422, f"{fault:.120}: {why}") from None
 
 
-def answered(model: Served, asked: Asked) -> dict[str, Any]:
-    """The answer to a request."""
+def answered(model: Served, asked: Asked) -> bytes:
+    """The answer to a request, in JSON."""
     try:
         if asked.items is not None:
             if model.newcomers is None:
                 raise Wrong(422, f"'{model.name}' has no scores for somebody new; ask for a user of the run")
-            return {"items": _items(model, model.of_items([str(item) for item in asked.items], asked.k))}
+            return b'{"items": [%b]}' % model.text_of_items([str(item) for item in asked.items], asked.k)
         if not model.rows:
             raise Wrong(404, "a federation's server knows no users; send their items as an anonymous list")
         if asked.users is None:
-            return {"items": _items(model, model.of_user(str(asked.user), asked.k))}
-        lists = [{"user": str(user), "items": _items(model, model.of_user(str(user), asked.k))} for user in asked.users]
-        return {"users": lists}
+            return b'{"items": [%b]}' % model.text_of_user(str(asked.user), asked.k)
+        labels = [str(user) for user in asked.users]
+        lists = [
+            b'{"user": %b, "items": [%b]}' % (quoted(user).encode(), model.text_of_user(user, asked.k))
+            for user in labels
+        ]
+        return b'{"users": [%b]}' % b", ".join(lists)
     except Unknown as unknown:
         raise Wrong(404, str(unknown)) from None
-
-
-def _items(model: Served, ranked: Ranked) -> list[dict[str, Any]]:
-    """Ranked items in words, without those whose score is no number: JSON has none for it."""
-    labels, titles = model.catalogue.labels, model.catalogue.titles
-    codes, scores = ranked[0].tolist(), ranked[1].tolist()
-    return [
-        {"item": labels[code], "title": titles.get(labels[code], ""), "score": round(score, 6)}
-        for code, score in zip(codes, scores, strict=True)
-        if math.isfinite(score)
-    ]

@@ -76,6 +76,7 @@ def _work(model: Served, metrics: Metrics, listener: socket.socket) -> None:
         lifespan="off",
         log_level="error",
         access_log=False,
+        proxy_headers=False,  # nothing asks where a request comes from
         server_header=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,

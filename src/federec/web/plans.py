@@ -23,6 +23,8 @@ def form_of(method: Method, n_items: int) -> LinearScore | AdditiveScore:
     uphill = (form.rho, form.item_rho) if isinstance(form, LinearScore) else (form.rho, form.common_rho)
     if form.mixing or form.emphasis or any(uphill):
         raise UserError(f"a page cannot play '{called}'; train it without plgc, sam and recency")
+    if isinstance(form, AdditiveScore) and form.alternate:
+        raise UserError(f"a page cannot play '{called}'; train it without dualper")
     if isinstance(form, LinearScore) and form.own:
         raise UserError(f"a page cannot play '{called}', which shares nothing; train one of {WORKS}")
     return form

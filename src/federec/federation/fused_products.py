@@ -1,0 +1,139 @@
+"""Rounds and scores of methods that need few rows of large products: a kernel takes these, torch does the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federec.cohort.draw import Devices
+from federec.cohort.update import Update
+from federec.federation.device import Learned, learn
+from federec.federation.fused_base import Floats, RoundInputs, on_threads
+from federec.federation.scoring import score_global
+from federec.federation.server import RoundReport, Sum, receive, server_random, settle
+from federec.federation.state import State
+from federec.kernels.sampled import Pairs, sampled_pull, sampled_rows, sort_pairs
+from federec.mathematics.sampled import Pulled, Whole, using
+from federec.methods.base import DeviceMethod
+from federec.methods.forms import SampledProducts
+
+_ROWS = 1 << 21
+"""Rows of updates that the server takes in at once: each time it writes a whole gradient."""
+
+_DENSE = 0.8
+"""Share of all pairs from which all products cost less than those of the pairs."""
+
+_USERS = 256
+"""Users who score at a time."""
+
+
+class Sampled:
+    """`mathematics.sampled.Products` by the kernels, for one weight."""
+
+    def __init__(self) -> None:
+        self._turned: Tensor | None = None
+
+    def turned(self, weight: Tensor) -> Floats:
+        """F as the kernels want it, [M, r, H], made once."""
+        if self._turned is None:
+            filled = torch.nn.functional.pad(weight, (0, -weight.shape[2] % 4))
+            self._turned = filled.flatten(1).T.contiguous().view(*filled.shape[1:], len(filled))
+        found: Floats = self._turned.numpy()
+        return found
+
+    def rows(self, hidden: Tensor, weight: Tensor, bias: Tensor, owner: Tensor, ids: Tensor) -> Tensor:
+        if len(ids) > _DENSE * len(hidden) * len(bias):
+            return Whole().rows(hidden, weight, bias, owner, ids)
+        pairs, out = _sorted(owner, ids, len(bias)), torch.empty(len(ids), bias.shape[1])
+        given = (hidden.detach().contiguous().numpy(), self.turned(weight), bias.numpy(), out.numpy())
+        on_threads(torch.get_num_threads(), lambda thread: sampled_rows(thread, pairs, *given))
+        return out
+
+    def pull(self, hidden: Tensor, weight: Tensor, owner: Tensor, ids: Tensor, gradient: Tensor) -> Pulled:
+        pairs, threads = _sorted(owner, ids, weight.shape[1]), torch.get_num_threads()
+        of_weight, of_bias = torch.empty_like(weight), torch.zeros(weight.shape[1:])
+        of_hidden = np.zeros((threads, *hidden.shape), np.float32)
+        given = (hidden.contiguous().numpy(), self.turned(weight), gradient.contiguous().numpy())
+        found = of_weight.numpy(), of_bias.numpy()
+        on_threads(threads, lambda thread: sampled_pull(thread, pairs, *given, *found, of_hidden[thread.first]))
+        return Pulled(of_weight, of_bias, torch.from_numpy(of_hidden.sum(0) if threads > 1 else of_hidden[0]))
+
+
+def _sorted(owner: Tensor, ids: Tensor, n_items: int) -> Pairs:
+    pairs = Pairs(np.zeros(n_items + 1, np.int64), np.empty(len(ids), np.int64), owner.contiguous().numpy())
+    sort_pairs(ids.contiguous().numpy(), pairs)
+    return pairs
+
+
+class ProductsRound:
+    """A round of such a method. Devices rank when it is over: `play` scores nothing."""
+
+    def __init__(self, form: SampledProducts, inputs: RoundInputs) -> None:
+        self.inputs, self.products = inputs, Sampled()
+        self.aggregator = inputs.link.begin(inputs.devices.n_items)
+        self.learned = Learned()
+        self.updates: list[tuple[Tensor, Update]] = []
+        """Updates that the server has not taken in yet, and whose they are."""
+
+    def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
+        method, state, devices, seed, round_, link = self.inputs
+        if not len(users):
+            self._warm_up()
+        channel = link.channel.now(state.server) if link.channel.stages else link.channel
+        with using(self.products):
+            new = learn(method, state, devices, users, seed, round_, channel, self._deliver)
+        old = self.learned
+        figures = {name: old.figures.get(name, 0) + value for name, value in new.figures.items()}
+        up, down = old.up_bytes + new.up_bytes, old.down_bytes + new.down_bytes
+        self.learned = Learned(up, down, old.figures | figures)
+        return torch.zeros(ask.shape)
+
+    def _warm_up(self) -> None:
+        """Compile the kernels, or load them."""
+        hidden, weight, none = torch.zeros(1, 4), torch.zeros(4, 1, 1), torch.zeros(0, dtype=torch.int64)
+        Sampled().rows(hidden, weight, weight[0], none, none)
+        Sampled().pull(hidden, weight, none, none, torch.zeros(0, 1))
+
+    def _deliver(self, update: Update, users: Tensor) -> None:
+        self.updates.append((users, update))
+        if sum(len(update.ids) for _, update in self.updates) > _ROWS:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        """The server takes in all updates at once."""
+        users, updates = zip(*self.updates, strict=True)
+        self.updates = []
+        with using(self.products):
+            receive(self.inputs.method, self.inputs.state, self.aggregator, _joined(updates), torch.cat(users))
+
+    def finish(self, sum_: Sum = list) -> RoundReport:
+        """The server settles the round."""
+        method, state, devices, seed, round_, link = self.inputs
+        if self.updates:
+            self._take_in()
+        random = server_random(seed, round_, devices)
+        return settle(method, state, self.aggregator, link, self.learned, random, sum_)
+
+
+def _joined(updates: tuple[Update, ...]) -> Update:
+    """The updates of several cohorts as those of one."""
+    first = updates[0]
+    return Update(
+        n_items=first.n_items,
+        ids=torch.cat([update.ids for update in updates]),
+        counts=torch.cat([update.counts for update in updates]),
+        rows={name: torch.cat([update.rows[name] for update in updates]) for name in first.rows},
+        layers={name: torch.cat([update.layers[name] for update in updates]) for name in first.layers},
+    )
+
+
+def products_scores(
+    form: SampledProducts, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
+) -> Tensor:
+    """Scores [C, K] of items [C, K] with the server's rows."""
+    if not len(users):
+        return torch.zeros(items.shape)
+    with using(Sampled()):
+        parts = zip(users.split(_USERS), items.split(_USERS), strict=True)
+        return torch.cat([score_global(method, state, some, asked, devices) for some, asked in parts])
