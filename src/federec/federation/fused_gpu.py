@@ -212,6 +212,9 @@ class GpuRound:
         learns."""
         aside, here = _aside(self.device), torch.cuda.current_stream(self.device)
         aside.wait_stream(here)
+        devices = self.devices.ptr, self.devices.train, self.devices.closed_ptr, self.devices.gaps
+        for value in (schedule.users, schedule.numbers, schedule.first, schedule.owner, *devices):
+            value.record_stream(aside)  # its memory is not given away while it is read there
         with torch.cuda.stream(aside):
             drawn, orders = self.draw(schedule, self.round + 1)
             schedule.ahead = Ahead(self.seed, self.round + 1, drawn, orders, aside.record_event())

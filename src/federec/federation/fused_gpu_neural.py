@@ -44,7 +44,7 @@ class NeuralRound(GpuRound):
     def launch(self, programs: int, drawn: Drawn, longest: int, asked: Asked, judged: bool, outcome: Outcome) -> None:
         form, method, shape = self.form, self.method, self.shape
         n_items, width = self.rows.shape
-        most = min(longest if form.gradients else method.batch, longest, n_items)
+        most = min(longest, n_items) if form.gradients else min(longest, n_items, method.batch)
         sharp = form.rho_shared > 0 or form.rho_private > 0
         values = shape.ends[-1]
         buffers = gpu_network.Buffers(

@@ -330,7 +330,7 @@ def _collect(workspace, batch, size, EMPHASISED: tl.constexpr):
 
 @jit
 def _either(first, one, other):
-    """One of two pointers, chosen when the kernel is compiled or when it runs."""
+    """One of two values, chosen when the kernel is compiled or when it runs."""
     found = other
     if first:
         found = one
