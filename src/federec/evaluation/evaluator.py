@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from federec.data.split import HeldOut, Split, ragged
 from federec.evaluation.candidates import Candidates, sample
@@ -93,7 +94,7 @@ class Part:
         """Whether every evaluated user has one pair, as under leave-one-out."""
         return len(self.owner) == len(self.ptr) - 1 and not self.several
 
-    @property
+    @cached_property
     def rows(self) -> Tensor:
         """Rows of the users that have a pair."""
         rows: Tensor = self.owner.unique_consecutive()
@@ -113,6 +114,17 @@ class Part:
         return light
 
 
+class Asked(NamedTuple):
+    """What a ranking against candidates asks of some users."""
+
+    rows: Tensor
+    """[C] their rows among the evaluated users, -1 for those that are not."""
+    items: Tensor
+    """[C, 2, 1 + 99] candidates for validation and for test; -1 where there is none."""
+    codes: Tensor
+    """[C, 2 * (1 + 99)] the same, with 0 where there is none: items to score."""
+
+
 class Evaluator:
     """The held-out items, the candidates they are ranked against, and the light users."""
 
@@ -129,6 +141,19 @@ class Evaluator:
         codes = candidates.users.numpy()
         self.parts = tuple(Part.of(part, split, codes, device) for part in (split.valid, split.test))
         """Validation and test."""
+        self._asked: tuple[Tensor, Asked] | None = None
+
+    def asked(self, users: Tensor) -> Asked:
+        """What is asked of these users. On a GPU what was found for the last ones is kept, because those of a round
+        are often the same, and finding it takes longer than ranking."""
+        if self._asked is not None and self._asked[0] is users:
+            return self._asked[1]
+        rows = self.row[users]  # -1, the additional row of a ranking, for users that are not evaluated
+        items = self.both[rows]
+        asked = Asked(rows, items, items.flatten(1).long().clamp_(min=0))
+        if users.is_cuda:
+            self._asked = users, asked
+        return asked
 
     def sampled(self) -> Sampled:
         """A new ranking against the 99 candidates."""
@@ -165,9 +190,8 @@ class Sampled:
         """Rank for these users; those that are not evaluated are ignored."""
         if not len(users):
             return
-        rows = self.of.row[users]  # -1, the additional row, for users that are not evaluated
-        items = self.of.both[rows]
-        scores = score(items.flatten(1).long().clamp_(min=0))
+        rows, items, codes = self.of.asked(users)
+        scores = score(codes)
         self._ranks[rows] = sampled_ranks(scores.reshape(items.shape).flatten(0, 1), items.flatten(0, 1)).view(-1, 2)
         self._seen.index_fill_(0, rows, True)
 
@@ -186,13 +210,14 @@ class Sampled:
 
     def metrics(self) -> tuple[Report, Report]:
         """The metrics of validation and of test."""
-        valid, test = self._ranks[:-1].T.cpu()
+        valid, test = self._ranks[:-1].T.cpu().numpy()
         return _sampled(self.of.parts[0], valid), _sampled(self.of.parts[1], test)
 
 
-def _sampled(part: Part, ranks: Tensor) -> Report:
-    """The metrics of a part from each evaluated user's rank."""
-    return {"sampled": rank_metrics(ranks[part.rows]), "sampled_light": rank_metrics(ranks[part.light])}
+def _sampled(part: Part, ranks: NDArray[np.int64]) -> Report:
+    """The metrics of a part from each evaluated user's rank. By NumPy: torch would wake its threads for this."""
+    chosen = {"sampled": part.rows, "sampled_light": part.light}
+    return {name: rank_metrics(ranks[rows.numpy()]) for name, rows in chosen.items()}
 
 
 class Full:

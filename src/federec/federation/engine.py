@@ -74,11 +74,12 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
             SampledProducts: Kernels(fused_products.ProductsRound, fused_products.products_scores),
         }
-    from federec.federation import fused_gpu  # needs triton
+    from federec.federation import fused_gpu, fused_gpu_neural  # they need triton
 
     return {
         LinearScore: Kernels(fused_gpu.LinearRound, fused_gpu.linear_scores, _linear_lacks),
         AdditiveScore: Kernels(fused_gpu.AdditiveRound, fused_gpu.additive_scores, _additive_lacks),
+        NeuralScore: Kernels(fused_gpu_neural.NeuralRound, fused_gpu_neural.neural_scores, _neural_lacks),
     }
 
 
@@ -102,6 +103,16 @@ def _additive_lacks(form: AdditiveScore) -> str | None:
     if form.common is None or form.own is None:
         return "plays one part of an additive score without the other"
     return None
+
+
+def _neural_lacks(form: NeuralScore) -> str | None:
+    from federec.federation.fused_gpu_neural import WIDEST  # needs triton
+
+    if form.dual:
+        return "keeps a network on the device"
+    if form.mixing is not None:
+        return "mixes rows"
+    return f"takes layers wider than {WIDEST}" if form.widest > WIDEST else None
 
 
 def _unplayed(form: Form, device: str) -> str | None:

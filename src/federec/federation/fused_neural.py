@@ -61,7 +61,7 @@ class NeuralRound(FusedRound):
         step = most if form.gradients else method.batch
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers], dtype=np.int64)
         server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy())
-        kept = [_taken(self.state.private, names, users) for names in _kept(form)]
+        kept = [taken(self.state.private, names, users) for names in names_kept(form)]
         unused = [torch.zeros(len(users), 1)] * (4 - len(kept))
         values, m, v, t = (each.numpy() for each in (*kept, *unused))
         own = Own(values, m, v, t, own_layers(self.state, form))
@@ -76,8 +76,8 @@ class NeuralRound(FusedRound):
             neural_round(thread, plan, noise, workspace, mix, emphasis, learned_from, server, players, own, outcome)
 
         on_threads(self.threads, play)
-        for names, value in zip(_kept(form), kept, strict=True):
-            _put(self.state.private, names, users, value)
+        for names, value in zip(names_kept(form), kept, strict=True):
+            put(self.state.private, names, users, value)
 
     def change(self) -> Params:
         tables = [self.state.shared[name] for name in self.form.tables]
@@ -116,7 +116,7 @@ def own_layers(state: State, form: NeuralScore) -> tuple[Floats, ...]:
 
 def judging(state: State, form: NeuralScore, users: Tensor) -> Tensor:
     """All that these users score with besides item rows, side by side."""
-    return _taken(state.private, (*form.users, *form.layers), users)
+    return taken(state.private, (*form.users, *form.layers), users)
 
 
 def first_products(rows: Tensor, net: Net) -> Tensor:
@@ -136,7 +136,7 @@ def neural_scores(
     asked[items] = True
     place = asked.cumsum(0, dtype=torch.int32) - 1
     v = product[0] if product else rows[:, :0]
-    products, values = first_products(rows[asked], net), _taken(state.private, form.users, users)
+    products, values = first_products(rows[asked], net), taken(state.private, form.users, users)
     offsets = values[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
     order, widths = _reach(products, offsets)
     above = net.weights[1] if len(net.weights) > 1 else net.top[shape.product : -1]
@@ -152,7 +152,7 @@ def neural_scores(
 def _personal_scores(form: NeuralScore, state: State, shape: Shape, users: Tensor, items: Tensor) -> Tensor:
     """`neural_scores` by each user's own layers."""
     request, rows, layers = request_of(users, items), item_rows(state, form).numpy(), own_layers(state, form)
-    values = _taken(state.private, form.users, users).numpy()
+    values = taken(state.private, form.users, users).numpy()
 
     def score(thread: Thread) -> None:
         personal_scores(thread, make_net(shape), make_tile(shape), rows, values, layers, request)
@@ -171,18 +171,18 @@ def _reach(products: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     return order, ((last + _LANES - 1) // _LANES * _LANES).clamp(1, len(order))
 
 
-def _kept(form: NeuralScore) -> list[tuple[str, ...]]:
+def names_kept(form: NeuralScore) -> list[tuple[str, ...]]:
     """Names of what devices keep, kind by kind: values, and Adam's moments and counts of steps."""
     kinds = ("", "/m", "/v", "/t") if form.gradients else ("",)
     return [tuple(name + kind for name in form.users) for kind in kinds]
 
 
-def _taken(private: Params, names: tuple[str, ...], users: Tensor) -> Tensor:
+def taken(private: Params, names: tuple[str, ...], users: Tensor) -> Tensor:
     """Values of these users side by side, [C, width]."""
     return torch.cat([private[name][users].view(len(users), _size(private[name])) for name in names], 1)
 
 
-def _put(private: Params, names: tuple[str, ...], users: Tensor, values: Tensor) -> None:
+def put(private: Params, names: tuple[str, ...], users: Tensor, values: Tensor) -> None:
     """The same back to where users keep them."""
     for name, part in zip(names, values.split([_size(private[name]) for name in names], 1), strict=True):
         private[name][users] = part.reshape(len(users), *private[name].shape[1:])

@@ -59,7 +59,8 @@ class FedNCF(DeviceMethod):
 
     def fused_form(self, n_items: int) -> Form | None:
         layers = tuple(name for name, param in FedNCF.shared(self).items() if not param.rows)  # also with plug-ins
-        return NeuralScore(("items",), ("user",), layers, self.user_lr, self.item_rate(n_items), self.lr)
+        rates, widest = (self.user_lr, self.item_rate(n_items), self.lr), max(self.dim, *self.hidden)
+        return NeuralScore(("items",), ("user",), layers, *rates, widest=widest)
 
     def step(self, step: Step) -> None:
         layers = [name for name in step.cohort.params if name.startswith("mlp.")]

@@ -98,6 +98,7 @@ class FedRecGEL(DeviceMethod):
             gradients=True,
             rho_shared=self.rho_shared,
             rho_private=self.rho_private,
+            widest=max(self.dim, self.mlp_dim, *self.hidden),
         )
 
     def fit(self, cohort: Cohort) -> None:

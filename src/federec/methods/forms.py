@@ -141,6 +141,8 @@ class NeuralScore:
     """Of x with the rows received."""
     emphasis: Emphasis | None = None
     """On new positives; None means that all samples weigh the same."""
+    widest: int = 0
+    """Width of the widest of v, x and the layers."""
 
 
 @dataclass(frozen=True)
