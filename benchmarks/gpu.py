@@ -26,7 +26,7 @@ from federec.data.split import Split, leave_one_out
 from federec.evaluation.candidates import SAMPLED
 from federec.evaluation.protocols import protocol
 from federec.federation.engine import fits
-from federec.federation.fused_gpu import Draws
+from federec.federation.fused_gpu import Draws, Schedule
 from federec.methods.base import DeviceMethod
 from federec.methods.pfedrec import PFedRec
 from federec.methods.registry import METHODS
@@ -53,10 +53,10 @@ def needed_bytes(method: PFedRec, devices: Devices) -> int:
     order are read; a row that a device holds is fetched and kept, its change added to the sum; a candidate's code and
     row are read, its score is written."""
     users = torch.arange(len(devices), device=devices.ptr.device)
-    lengths = devices.lengths(users, method.negatives)
-    drawn = Draws(devices, users, lengths, int(lengths.sum()), 0, 1, method.negatives)
+    schedule = Schedule(devices, users, method.negatives)
+    drawn = Draws(devices, schedule, 0, 1, method.negatives)
     samples, row = len(drawn.samples), 4 * method.dim
-    held = len(torch.unique(drawn.owner * devices.n_items + (drawn.samples >> 1)))
+    held = len(torch.unique(schedule.owner * devices.n_items + (drawn.samples >> 1)))
     asked = len(devices) * 2 * (1 + SAMPLED)
     return samples * (2 * row + 8) + held * 4 * row + asked * (8 + row + 4)
 

@@ -42,6 +42,7 @@ def test_numpy_torch_and_plain_integers_agree(seed, round_, users, draw):
     base = splitmix(splitmix(seed) + round_ * GOLDEN)
     keys = [splitmix(user * GOLDEN + base) for user in users]
     numbers = [splitmix(key + draw * GOLDEN) for key in keys]
+    assert [streams.key(seed, round_, user) % 2**64 for user in users] == keys
     for array in (np.array(users), torch.tensor(users)):
         got = streams.keys(seed, round_, array)
         assert unsigned(got) == keys

@@ -67,8 +67,17 @@ def _mix_int(number: int) -> int:
 
 def keys(seed: int, round_: int, users: Array) -> Array:
     """One stream key per user: a hash of (seed, round, user)."""
-    base = _mix_int(_mix_int(seed) + round_ * GOLDEN)
-    return mix(users * GOLDEN + base)
+    return mix(users * GOLDEN + base(seed, round_))
+
+
+def key(seed: int, round_: int, user: int) -> int:
+    """The stream key of one user, without an array."""
+    return _mix_int(user * GOLDEN + base(seed, round_))
+
+
+def base(seed: int, round_: int) -> int:
+    """What the keys of a round begin with: a hash of (seed, round)."""
+    return _mix_int(_mix_int(seed) + round_ * GOLDEN)
 
 
 def seed_of(seed: int, number: int) -> int:

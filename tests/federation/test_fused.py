@@ -97,6 +97,8 @@ def test_what_has_no_fused_form_is_left_to_torch(small, name, plugins, settings)
         ("pfedrec", ("plgc",), {}),
         ("pfedrec", ("plgc",), {"mix": "fixed", "mix_weight": 0.3}),
         ("fedrap", ("dualper",), {}),
+        ("fedncf", ("dualper",), {"user_lr": 2.0}),
+        ("fedrecgel", ("dualper",), {"mlp_dim": 6}),
     ],
     ids=str,
 )

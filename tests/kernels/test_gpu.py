@@ -29,7 +29,7 @@ if find_spec("triton") is None:
 if not torch.cuda.is_available() and not INTERPRETED:
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from federec.federation import fused_gpu  # noqa: E402 - only where triton is there
+from federec.federation import fused_gpu, fused_gpu_neural  # noqa: E402 - only where triton is there
 from federec.federation.fused_base import RoundInputs  # noqa: E402
 
 PLACE = "cpu" if INTERPRETED else "cuda"
@@ -70,6 +70,13 @@ def same_state(actual, expected, tolerance):
         assert other.held.tolist() == store.held.tolist()
 
 
+def same_scores(method, actual, expected, devices, users, tolerance):
+    """Of all items, with the server's rows."""
+    ask, form = torch.arange(devices.n_items).expand(len(users), -1), method.fused_form(devices.n_items)
+    scores = kernels("cuda")[type(form)].scores(form, method, actual, devices, users.to(PLACE), ask.to(PLACE))
+    close(scores, score_global(method, expected, users, ask), tolerance)
+
+
 @pytest.fixture(scope="module")
 def split(split_of):
     """Devices of many lengths, one of which has every item and draws no negatives."""
@@ -77,14 +84,15 @@ def split(split_of):
     return split_of([random.permutation(60)[:n] for n in (60, 3, 4, 9, 30, 31, 12, 12, 50)], 60)
 
 
-@pytest.mark.parametrize(("n_items", "negatives"), [(40, 4), (3000, 2), (3000, 0)])
-def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, n_items, negatives):
+@pytest.mark.parametrize(("n_items", "negatives", "bits"), [(40, 4, 31), (40, 4, 9), (3000, 2, 12), (3000, 0, 31)])
+def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, monkeypatch, n_items, negatives, bits):
+    monkeypatch.setattr(fused_gpu, "_KEY_BITS", bits)
     split = random_split(users=9, items=n_items, least=4, most=30, seed=3)
     devices, there = Devices.of(split, False), Devices.of(split, False, PLACE)
     lengths, users = devices.lengths(torch.arange(9), negatives).sort(descending=True)
     samples = draw_stacked(devices, users, 5, 2, negatives)
     count = int(lengths.sum())
-    drawn = fused_gpu.Draws(there, users.to(PLACE), lengths.to(PLACE), count, 5, 2, negatives)
+    drawn = fused_gpu.Draws(there, fused_gpu.Schedule(there, users.to(PLACE), negatives), 5, 2, negatives)
     codes, orders = drawn.samples.cpu(), drawn.orders(4, count).cpu()
     first = 0
     for row, length in enumerate(lengths.tolist()):
@@ -107,7 +115,7 @@ def test_the_kernel_plays_the_same_round(small, split, monkeypatch, name, plugin
         settings = {**settings, "passes": 3}
     method, users = small(name, plugins, **settings), torch.tensor([1, 4, 0, 7, 8, 2])
     devices, there = Devices.of(split, True), Devices.of(split, True, PLACE)
-    items = torch.arange(devices.n_items)
+    items, chosen = torch.arange(devices.n_items), users.to(PLACE)  # the same tensor in all rounds: drawn ahead
     stacked = State.start(method, devices.n_items, len(devices), 1)
     fused = State.start(method, devices.n_items, len(devices), 1, PLACE)
     for round_ in range(1, rounds + 1):
@@ -118,18 +126,14 @@ def test_the_kernel_plays_the_same_round(small, split, monkeypatch, name, plugin
 
         slow = play(method, stacked, devices, users, 7, round_, observe)
         playing = begun(method, fused, there, 7, round_)
-        scores = playing.play(users.to(PLACE), items.to(PLACE).expand(len(users), -1))
+        scores = playing.play(chosen, items.to(PLACE).expand(len(users), -1))
         quick = playing.finish()
     same_state(fused, stacked, tolerance)
     if stacked.shared:  # who keeps its rows ranks with them after the round
         close(scores, own[users], tolerance)
     assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
     assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
-    ask = items.expand(len(users), -1)
-    expected = score_global(method, stacked, users, ask)
-    form = method.fused_form(devices.n_items)
-    scores = kernels("cuda")[type(form)].scores(form, method, fused, there, users.to(PLACE), ask.to(PLACE))
-    close(scores, expected, tolerance)
+    same_scores(method, fused, stacked, there, users, tolerance)
 
 
 @pytest.mark.parametrize("settings", [{"disjoint": False}, {"passes": 1, "batch": 290}], ids=str)
@@ -158,15 +162,16 @@ def test_the_kernel_plays_the_same_round_of_fedrap(small, split, monkeypatch, se
     method, users = small("fedrap", **settings), torch.tensor([1, 4, 0, 7, 8, 2])
     devices, there = Devices.of(split, True), Devices.of(split, True, PLACE)
     stacked = State.start(method, devices.n_items, len(devices), 1)
-    fused = State.start(method, devices.n_items, len(devices), 1, PLACE)
+    fused, chosen = State.start(method, devices.n_items, len(devices), 1, PLACE), users.to(PLACE)
     for round_ in range(1, rounds + 1):
         slow = play(method, stacked, devices, users, 7, round_)
         playing = begun(method, fused, there, 7, round_)
-        playing.play(users.to(PLACE), users.new_zeros(len(users), 0, device=PLACE))
+        playing.play(chosen, users.new_zeros(len(users), 0, device=PLACE))
         quick = playing.finish()
     same_state(fused, stacked, tolerance)
     assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
     assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+    same_scores(method, fused, stacked, there, users, tolerance)
 
 
 @pytest.mark.parametrize("own_factor", [1.0, 0.1])
@@ -185,13 +190,51 @@ def test_rows_that_decay_below_the_smallest_number_stay_exact(small, split, own_
     same_state(fused, stacked, 1e-4)
 
 
+NET = {"hidden": (7, 5, 3)}
+NEURAL = {
+    "fedncf": ("fedncf", (), {**NET, "user_lr": 2.0}),
+    "fedncf, one batch": ("fedncf", (), {**NET, "user_lr": 2.0, "batch": 2048}),
+    "fedncf+sam": ("fedncf", ("sam",), {**NET, "user_lr": 2.0, "rho_shared": 0.3, "rho_private": 0.2}),
+    "fedncf+sam, private": ("fedncf", ("sam",), {**NET, "user_lr": 2.0, "rho_shared": 0.0, "rho_private": 0.2}),
+    "fedrecgel": ("fedrecgel", (), {**NET, "mlp_dim": 6, "epochs": 1}),
+    "fedrecgel, two passes": ("fedrecgel", (), {**NET, "mlp_dim": 6, "epochs": 2, "rho_shared": 0.3}),
+    "fedrecgel, one layer": ("fedrecgel", (), {"hidden": (7,), "mlp_dim": 6}),
+    "fedncf, wide": ("fedncf", (), {"hidden": (32, 20), "dim": 31, "user_lr": 2.0}),
+    "fedrecgel, flat": ("fedrecgel", (), {**NET, "mlp_dim": 6, "rho_shared": 0.0, "rho_private": 0.0}),
+    "fedncf+recency+ldp": ("fedncf", ("recency", "ldp"), {**NET, "user_lr": 2.0}),
+    "fedrecgel+ldp+recency": ("fedrecgel", ("ldp", "recency"), {**NET, "mlp_dim": 6, "epochs": 2}),
+}
+
+
+@pytest.mark.parametrize(("rounds", "tolerance"), [(1, 1e-4), (3, 1e-3)])
+@pytest.mark.parametrize("case", NEURAL)
+def test_the_kernel_plays_the_same_round_of_a_network(small, split, monkeypatch, case, rounds, tolerance):
+    monkeypatch.setattr(fused_gpu, "_MOST", 700)  # samples at once: in several parts
+    monkeypatch.setattr(fused_gpu_neural, "_VALUES", 512)  # of rows at once: in several tiles
+    name, plugins, settings = NEURAL[case]
+    method, users = small(name, plugins, **settings), torch.tensor([1, 4, 0, 7, 8, 2])
+    devices, there = Devices.of(split, True), Devices.of(split, True, PLACE)
+    stacked, fused = (State.start(method, 60, 9, 1, place) for place in ("cpu", PLACE))
+    chosen = users.to(PLACE)
+    for round_ in range(1, rounds + 1):
+        slow = play(method, stacked, devices, users, 7, round_)
+        playing = begun(method, fused, there, 7, round_)
+        playing.play(chosen, users.new_zeros(len(users), 0, device=PLACE))
+        quick = playing.finish()
+        assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
+    assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+    for key, value in stacked.tensors().items():
+        close(fused.tensors()[key], value, tolerance)
+    same_scores(method, fused, stacked, there, users, tolerance)
+
+
 def test_streams_follow_the_numbers_of_the_devices(split):
     """A device's samples depend on its number in the random streams, not on its place among the devices."""
     numbers = torch.arange(9) * 7 + 3
     devices, there = (replace(Devices.of(split, True, place), numbers=numbers.to(place)) for place in ("cpu", PLACE))
     users = torch.tensor([4, 1])
     lengths = devices.lengths(users, 4)
-    drawn = fused_gpu.Draws(there, users.to(PLACE), lengths.to(PLACE), int(lengths.sum()), 5, 2, 4)
+    drawn = fused_gpu.Draws(there, fused_gpu.Schedule(there, users.to(PLACE), 4), 5, 2, 4)
     samples = draw_stacked(devices, users, 5, 2, 4)
     first = 0
     for items, length in zip(samples.items.tolist(), lengths.tolist(), strict=True):
@@ -199,7 +242,7 @@ def test_streams_follow_the_numbers_of_the_devices(split):
         first += length
 
 
-EVERY = [*PLAIN, *PLUGGED, ("fedrap", ())]
+EVERY = [*PLAIN, *PLUGGED, ("fedrap", ()), ("fedncf", ())]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +253,7 @@ EVERY = [*PLAIN, *PLUGGED, ("fedrap", ())]
         ("fedrap", ("recency",)),
         ("fedrap", ("sam",)),
         ("fedrap", ("plgc",)),
-        ("fedncf", ()),
+        ("fedrecgel", ()),  # at its default width
     ],
     ids=str,
 )
@@ -244,13 +287,12 @@ def test_nothing_waits_for_the_gpu_within_a_round(small, random_split):
     devices = Devices.of(random_split(users=60, items=150, least=6, most=40, seed=2), False, "cuda")
     method, users = small("pfedrec"), torch.arange(60, device="cuda")
     state = State.start(method, 150, 60, 3, "cuda")
-    lengths = devices.lengths(users, method.negatives)
     ask = torch.arange(150, device="cuda").expand(60, -1)
-    known = lengths.cpu()
+    schedule = fused_gpu.Schedule(devices, users, method.negatives)
 
     def play(round_):
         playing = begun(method, state, devices, 3, round_)
-        return playing.learn(users, ask, None, lengths, known)
+        return playing.learn(schedule, ask, None)
 
     play(1)  # compiles
     torch.cuda.synchronize()

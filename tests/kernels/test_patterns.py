@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from federec.kernels.network import Shape, make_net, make_tile, turn
-from federec.kernels.patterns import add_up, forget, make_patterns, take_in
+from federec.kernels.patterns import Wanted, add_up, forget, make_patterns, take_in
 
 ROWS, DIM, TILE = 150, 6, 40
 
@@ -20,7 +20,7 @@ def back(net, gradient, tile, patterns, x, hidden, error, shared, out, pull):
         for layer in range(len(hidden)):
             tile.hidden[layer][: stop - start] = hidden[layer][start:stop]
         rows = x[start:stop], tile.hidden, error[start:stop]
-        take_in(patterns, *rows, h, net.turned, shared, pull, out[start:stop])
+        take_in(patterns, *rows, h, net.turned, Wanted(shared, shared, True), pull, out[start:stop])
     add_up(patterns, TILE, tile.part, shared, gradient.weights, gradient.biases, pull)
 
 

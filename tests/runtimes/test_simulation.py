@@ -148,7 +148,7 @@ def test_a_sample_of_users_is_ranked_as_among_all(small, split, name, engine, pa
         assert (ranks - whole[kind][rows]).abs().sum() <= 1, kind
 
 
-@pytest.mark.parametrize("name", ["metamf", "popularity"])
+@pytest.mark.parametrize("name", ["fedals", "popularity"])
 def test_a_method_without_a_kernel_refuses_the_fused_engine(small, split, name):
     with pytest.raises(UserError, match=r"cannot run on the fused engine: .*; leave the engine out"):
         trainer(small(name), split, protocol("clean"), 1, engine="fused")

@@ -23,7 +23,18 @@ from federec.runtimes import local
 
 NET = {"hidden": (7, 5, 3)}  # three layers always: kernels are compiled anew for every depth
 SETTINGS = {"fedncf": NET, "fedrecgel": {**NET, "mlp_dim": 6, "epochs": 1}}
-FUSED = ("pfedrec", "fedmf", "fedrap", "local-only", "fedncf", "fedrecgel", "fedrecon", "fednext")
+FUSED = (
+    "pfedrec",
+    "fedmf",
+    "fedrap",
+    "local-only",
+    "fedncf",
+    "fedrecgel",
+    "fedrecon",
+    "fednext",
+    "fedpergnn",
+    "metamf",
+)
 STOPPED = [("pfedrec", "time"), ("ials", "time"), ("fedmf", "ratio"), ("fedmf", "time:0.5,0.3,0.2")]
 
 

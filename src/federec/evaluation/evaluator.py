@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from federec.data.split import HeldOut, Split, ragged
 from federec.evaluation.candidates import Candidates, sample
@@ -113,6 +114,17 @@ class Part:
         return light
 
 
+class Asked(NamedTuple):
+    """What a ranking against candidates asks of some users."""
+
+    rows: Tensor
+    """[C] their rows among the evaluated users, -1 for those that are not."""
+    items: Tensor
+    """[C, 2, 1 + 99] candidates for validation and for test; -1 where there is none."""
+    codes: Tensor
+    """[C, 2 * (1 + 99)] the same, with 0 where there is none: items to score."""
+
+
 class Evaluator:
     """The held-out items, the candidates they are ranked against, and the light users."""
 
@@ -131,6 +143,7 @@ class Evaluator:
         """Validation and test."""
         self.rank: Callable[[Tensor], Tensor] = sampled_ranks
         """Ranks the first column of scores among all columns; an engine may know a faster way."""
+        self._asked: tuple[Tensor, Asked] | None = None
 
     @cached_property
     def complete(self) -> bool:
@@ -138,15 +151,26 @@ class Evaluator:
         return bool((self.both >= 0).all())
 
     @cached_property
-    def _items(self) -> Tensor:
-        """[E, 2 * (1 + 99)] items that all evaluated users score, 0 for those that a user does not have."""
-        return self.both.flatten(1).long().clamp_(min=0)
+    def _everything(self) -> Asked:
+        """What is asked of all evaluated users."""
+        return self._ask(torch.arange(len(self.users), device=self.users.device))
 
-    def items(self, rows: Tensor) -> Tensor:
-        """[C, 2 * (1 + 99)] the same of the evaluated users in these rows."""
-        if rows.device.type == "cpu" and torch.equal(rows, torch.arange(len(self.users))):
-            return self._items
-        return self.both[rows].flatten(1).long().clamp_(min=0)
+    def _ask(self, rows: Tensor) -> Asked:
+        items = self.both[rows]
+        return Asked(rows, items, items.flatten(1).long().clamp_(min=0))
+
+    def asked(self, users: Tensor) -> Asked:
+        """What is asked of these users. On a GPU what was found for the last ones is kept, because those of a round
+        are often the same, and finding it takes longer than ranking; on a CPU what is asked of all evaluated ones."""
+        if self._asked is not None and self._asked[0] is users:
+            return self._asked[1]
+        rows = self.row[users]  # -1, the additional row of a ranking, for users that are not evaluated
+        if not users.is_cuda and torch.equal(rows, torch.arange(len(self.users))):
+            return self._everything
+        asked = self._ask(rows)
+        if users.is_cuda:
+            self._asked = users, asked
+        return asked
 
     def sampled(self) -> Sampled:
         """A new ranking against the 99 candidates."""
@@ -183,10 +207,10 @@ class Sampled:
         """Rank for these users; those that are not evaluated are ignored."""
         if not len(users):
             return
-        rows = self.of.row[users]  # -1, the additional row, for users that are not evaluated
-        shape = 2 * len(rows), self.of.both.shape[2]
-        scores = score(self.of.items(rows)).reshape(shape)
-        ranks = self.of.rank(scores) if self.of.complete else sampled_ranks(scores, self.of.both[rows].view(shape))
+        rows, items, codes = self.of.asked(users)
+        shape = 2 * len(rows), items.shape[2]
+        scores = score(codes).reshape(shape)
+        ranks = self.of.rank(scores) if self.of.complete else sampled_ranks(scores, items.view(shape))
         self._ranks[rows] = ranks.view(-1, 2).to(self._ranks.dtype)
         self._seen.index_fill_(0, rows, True)
 
@@ -205,13 +229,14 @@ class Sampled:
 
     def metrics(self) -> tuple[Report, Report]:
         """The metrics of validation and of test."""
-        valid, test = self._ranks[:-1].T.cpu()
+        valid, test = self._ranks[:-1].T.cpu().numpy()
         return _sampled(self.of.parts[0], valid), _sampled(self.of.parts[1], test)
 
 
-def _sampled(part: Part, ranks: Tensor) -> Report:
-    """The metrics of a part from each evaluated user's rank."""
-    return {"sampled": rank_metrics(ranks[part.rows]), "sampled_light": rank_metrics(ranks[part.light])}
+def _sampled(part: Part, ranks: NDArray[np.int64]) -> Report:
+    """The metrics of a part from each evaluated user's rank. By NumPy: torch would wake its threads for this."""
+    chosen = {"sampled": part.rows, "sampled_light": part.light}
+    return {name: rank_metrics(ranks[rows.numpy()]) for name, rows in chosen.items()}
 
 
 class Full:

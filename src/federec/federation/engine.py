@@ -30,13 +30,16 @@ from federec.methods.forms import (
 )
 from federec.plugins.base import without_form
 
+_JUDGES = 1 << 24
+"""Values of judging users that are held at a time: a network is large."""
+
 
 class Playing(Protocol):
     """A round that a kernel plays, a few users at a time."""
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
-        weights or those of `judges` [C, dim + 1]."""
+        weights or those of `judges` [C, values], as `judging` of their form has them."""
 
     def finish(self, sum_: Sum = list) -> RoundReport:
         """The server settles the round."""
@@ -71,11 +74,12 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
             SampledProducts: Kernels(fused_products.ProductsRound, fused_products.products_scores),
         }
-    from federec.federation import fused_gpu  # needs triton
+    from federec.federation import fused_gpu, fused_gpu_neural  # they need triton
 
     return {
         LinearScore: Kernels(fused_gpu.LinearRound, fused_gpu.linear_scores, _linear_lacks),
         AdditiveScore: Kernels(fused_gpu.AdditiveRound, fused_gpu.additive_scores, _additive_lacks),
+        NeuralScore: Kernels(fused_gpu_neural.NeuralRound, fused_gpu_neural.neural_scores, _neural_lacks),
     }
 
 
@@ -99,6 +103,16 @@ def _additive_lacks(form: AdditiveScore) -> str | None:
     if form.common is None or form.own is None:
         return "plays one part of an additive score without the other"
     return None
+
+
+def _neural_lacks(form: NeuralScore) -> str | None:
+    from federec.federation.fused_gpu_neural import WIDEST  # needs triton
+
+    if form.dual:
+        return "keeps a network on the device"
+    if form.mixing is not None:
+        return "mixes rows"
+    return f"takes layers wider than {WIDEST}" if form.widest > WIDEST else None
 
 
 def _unplayed(form: Form, device: str) -> str | None:
@@ -195,20 +209,19 @@ def neighbours(
     `scoring.Neighbour` has them: of the one before it in the order of stacking. `before` is the state that the round
     began with, `after` what came of it; the round is played again in `before`."""
     form = _form(method, devices, Link())
-    assert isinstance(form, LinearScore | AdditiveScore)  # methods of other forms rank with the server's rows
+    assert isinstance(form, LinearScore | AdditiveScore | NeuralScore)  # others rank with the server's rows
     stacked = users[devices.lengths(users, method.negatives).argsort(descending=True, stable=True)]
-    yield (
-        stacked[:1],
-        partial(fused_scores, method, State(before.shared, after.private, after.stores), devices, stacked[:1]),
-    )
-    weights = after.private[form.weight].flatten(1)
-    biases = weights.new_zeros(len(weights)) if form.bias is None else after.private[form.bias]
+    began = State(before.shared, after.private, after.stores)
+    yield stacked[:1], partial(fused_scores, method, began, devices, stacked[:1])
+    if isinstance(form, NeuralScore):
+        judging = partial(fused_neural.judging, after, form)
+    else:
+        judging = partial(fused.judging, after, form)
+    width = judging(users[:1]).shape[1]
+    size = max(1, min(size, _JUDGES // width))
     playing = fused_round(method, before, devices, seed, round_)
     for players, judged in zip(stacked[:-1].split(size), stacked[1:].split(size), strict=True):
-        judges = torch.cat([weights[judged], biases[judged].view(-1, 1)], 1)
-        if form.mixing is not None:
-            judges = torch.cat([judges, fused.own_weight(after, form.mixing, judged)[:, None]], 1)
-        judge = partial(playing.play, players, judges=judges)
+        judge = partial(playing.play, players, judges=judging(judged))
         if isinstance(form, AdditiveScore):  # the neighbour's shared rows beside the rows of the device that ranks
             judge = partial(fused.with_own, judge, form, after, judged)
         yield judged, judge

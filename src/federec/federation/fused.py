@@ -207,6 +207,16 @@ def own_weight(state: State, mixing: Mixing, users: Tensor) -> Tensor:
     return state.private[mixing.odds][users].sigmoid() if mixing.odds else torch.full((len(users),), mixing.weight)
 
 
+def judging(state: State, form: LinearScore | AdditiveScore, users: Tensor) -> Tensor:
+    """All that these users score with besides item rows, side by side: w, b and, where they mix, a."""
+    weights = state.private[form.weight][users].flatten(1)
+    biases = weights.new_zeros(len(users)) if form.bias is None else state.private[form.bias][users]
+    values = [weights, biases.view(-1, 1)]
+    if form.mixing is not None:
+        values.append(own_weight(state, form.mixing, users)[:, None])
+    return torch.cat(values, 1)
+
+
 def mixing_note(state: State, mixing: Mixing | None, users: list[Tensor]) -> Params:
     """The sum of that over the users, and their number, where a rule sets it."""
     if mixing is None or mixing.odds is None:

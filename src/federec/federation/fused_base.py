@@ -90,7 +90,7 @@ class FusedRound:
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
-        weights or those of `judges` [C, dim + 1]."""
+        weights or those of `judges` [C, values]."""
         lengths = self.devices.lengths(users, self.method.negatives)
         order = lengths.argsort(descending=True, stable=True)
         dealt = self.sums.parts(lengths[order].numpy())

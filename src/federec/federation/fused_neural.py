@@ -9,11 +9,14 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
-from federec.federation.fused_base import Emphasising, FusedRound, Integers, RoundInputs, histories, noise_of
+from federec.federation.fused import asked as request_of
+from federec.federation.fused import mixing_note, mixing_of
+from federec.federation.fused_base import Emphasising, Floats, FusedRound, Integers, RoundInputs, histories, noise_of
 from federec.federation.state import State
 from federec.federation.threads import borrowed, even_parts, on_threads
 from federec.kernels.cpu import Outcome, Parts, Players
-from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores
+from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores, personal_scores
+from federec.kernels.network_plgc import make_network_mix
 from federec.kernels.neural import Own, Plan, Server, neural_round, neural_workspace
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import NeuralScore
@@ -22,15 +25,17 @@ _LANES = 16  # units that a processor takes at once
 
 
 class NeuralRound(FusedRound):
-    """A round of a method whose score is a network. Devices rank when it is over: `play` scores nothing."""
+    """A round of a method whose score is a network. Where devices rank with the server's rows they do when it is over:
+    `play` scores nothing."""
 
     def __init__(self, form: NeuralScore, inputs: RoundInputs) -> None:
-        self.form, self.layers = form, form.layers
+        self.form, self.layers = form, () if form.dual else form.layers
         self.shape, self.net = network(inputs.state, form)
-        self.rows = torch.cat([inputs.state.shared[name] for name in form.tables], 1)
-        super().__init__(inputs, *self.rows.shape, values=len(self.net.flat))
+        self.rows = item_rows(inputs.state, form)
+        super().__init__(inputs, *self.rows.shape, values=0 if form.dual else len(self.net.flat))
         # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
-        self.known = first_products(self.state.shared[form.tables[-1]][: len(self.rows) * form.gradients], self.net)
+        same = len(self.rows) if form.gradients and not form.dual else 0
+        self.known = first_products(self.state.shared[form.tables[-1]][:same], self.net)
 
     def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
         form, method, users = self.form, self.method, torch.from_numpy(players.users)
@@ -39,6 +44,7 @@ class NeuralRound(FusedRound):
             batch=method.batch,
             epochs=method.epochs,
             moves=not form.gradients,
+            dual=form.dual,
             rate=np.float32(form.rate),
             item_rate=np.float32(form.item_rate),
             layer_rate=np.float32(form.layer_rate),
@@ -52,22 +58,25 @@ class NeuralRound(FusedRound):
         # layer, all would have the same.
         most, merge = self.most(), form.gradients and len(self.shape.hidden) > 1
         step = most if form.gradients else method.batch
-        ends = np.cumsum([self.state.shared[name].numel() for name in self.layers])
+        ends = np.cumsum([self.state.shared[name].numel() for name in self.layers], dtype=np.int64)
         server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy())
-        kept = [_taken(self.state.private, names, users) for names in _kept(form)]
-        unused = [torch.zeros(len(users), 1)] * (len(Own._fields) - len(kept))
-        own = Own(*(values.numpy() for values in (*kept, *unused)))
-        devices, noise = self.devices, noise_of(form.laplace)
+        kept = [taken(self.state.private, names, users) for names in names_kept(form)]
+        unused = [torch.zeros(len(users), 1)] * (4 - len(kept))
+        values, m, v, t = (each.numpy() for each in (*kept, *unused))
+        own = Own(values, m, v, t, own_layers(self.state, form))
+        devices, noise, mixing = self.devices, noise_of(form.laplace), mixing_of(self.state, form.mixing)
         known, emphasising = histories(devices), Emphasising(form.emphasis, devices)
 
         def play(parts: Parts) -> None:
             with borrowed(devices, neural_workspace, devices.n_items, most, step, self.shape, merge) as workspace:
-                emphasis = emphasising.arrays(len(workspace.table))
-                neural_round(parts, plan, noise, workspace, emphasis, known, server, players, own, outcome)
+                held, rows = len(workspace.table), len(workspace.batch.rows)
+                mix = make_network_mix(mixing, held, rows, self.shape.dim, self.shape.hidden[-1])
+                emphasis = emphasising.arrays(held)
+                neural_round(parts, plan, noise, workspace, mix, emphasis, known, server, players, own, outcome)
 
         on_threads(ptr, play)
-        for names, value in zip(_kept(form), kept, strict=True):
-            _put(self.state.private, names, users, value)
+        for names, value in zip(names_kept(form), kept, strict=True):
+            put(self.state.private, names, users, value)
 
     def change(self) -> Params:
         tables = [self.state.shared[name] for name in self.form.tables]
@@ -78,15 +87,36 @@ class NeuralRound(FusedRound):
         shaped = (part.view(layer.shape) for part, layer in zip(parts, layers, strict=True))
         return dict(zip((*self.form.tables, *self.layers), (*rows, *shaped), strict=True))
 
+    def notes(self) -> Params:
+        return mixing_note(self.state, self.form.mixing, self.users)
+
 
 def network(state: State, form: NeuralScore) -> tuple[Shape, Net]:
-    """The server's network, for a kernel."""
+    """The server's network, for a kernel; all 0 where devices have their own."""
     *product, dim = (state.shared[name].shape[1] for name in form.tables)
-    layers = [state.shared[name] for name in form.layers]
-    shape = Shape(sum(product), dim, tuple(len(bias) for bias in layers[1:-2:2]))
+    layers = [(state.private if form.dual else state.shared)[name] for name in form.layers]
+    shape = Shape(sum(product), dim, tuple(bias.shape[-1] for bias in layers[1:-2:2]))
     net = make_net(shape)
-    net.flat[:] = torch.cat([layer.flatten() for layer in layers]).numpy()
+    if not form.dual:
+        net.flat[:] = torch.cat([layer.flatten() for layer in layers]).numpy()
     return shape, net
+
+
+def item_rows(state: State, form: NeuralScore) -> Tensor:
+    """The server's rows v and x side by side."""
+    return torch.cat([state.shared[name] for name in form.tables], 1)
+
+
+def own_layers(state: State, form: NeuralScore) -> tuple[Floats, ...]:
+    """Views [N, values] of all devices' own layers; without rows where layers are shared."""
+    if not form.dual:
+        return tuple(np.zeros((0, 0), np.float32) for _ in form.layers)
+    return tuple(state.private[name].view(len(state.private[name]), -1).numpy() for name in form.layers)
+
+
+def judging(state: State, form: NeuralScore, users: Tensor) -> Tensor:
+    """All that these users score with besides item rows, side by side."""
+    return taken(state.private, (*form.users, *form.layers), users)
 
 
 def first_products(rows: Tensor, net: Net) -> Tensor:
@@ -99,12 +129,14 @@ def neural_scores(
 ) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
     shape, net = network(state, form)
+    if form.dual:
+        return _personal_scores(form, state, shape, users, items)
     *product, rows = (state.shared[name] for name in form.tables)
     v, ask = product[0] if product else rows[:, :0], items
     if items.numel() < len(rows):  # else about all are asked for
         asked, ask = items.unique(return_inverse=True)
         rows, v = rows[asked], v[asked]
-    products, values = first_products(rows, net), _taken(state.private, form.users, users)
+    products, values = first_products(rows, net), taken(state.private, form.users, users)
     offsets = values[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
     order, widths = _reach(products, offsets)
     above = net.weights[1] if len(net.weights) > 1 else net.top[shape.product : -1]
@@ -122,6 +154,18 @@ def neural_scores(
     return torch.from_numpy(out)
 
 
+def _personal_scores(form: NeuralScore, state: State, shape: Shape, users: Tensor, items: Tensor) -> Tensor:
+    """`neural_scores` by each user's own layers."""
+    request, rows, layers = request_of(users, items), item_rows(state, form).numpy(), own_layers(state, form)
+    values = taken(state.private, form.users, users).numpy()
+
+    def score(parts: Parts) -> None:
+        personal_scores(parts, make_net(shape), make_tile(shape), rows, values, layers, request)
+
+    on_threads(even_parts(len(users)), score)
+    return torch.from_numpy(request.scores)
+
+
 def _reach(products: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Units of the first layer, those first that most users can activate with some item, and how many of them each user
     needs: a trained network has many that a user cannot. Sums over units, and their rounding, follow that order."""
@@ -132,18 +176,18 @@ def _reach(products: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     return order, ((last + _LANES - 1) // _LANES * _LANES).clamp(1, len(order))
 
 
-def _kept(form: NeuralScore) -> list[tuple[str, ...]]:
+def names_kept(form: NeuralScore) -> list[tuple[str, ...]]:
     """Names of what devices keep, kind by kind: values, and Adam's moments and counts of steps."""
     kinds = ("", "/m", "/v", "/t") if form.gradients else ("",)
     return [tuple(name + kind for name in form.users) for kind in kinds]
 
 
-def _taken(private: Params, names: tuple[str, ...], users: Tensor) -> Tensor:
+def taken(private: Params, names: tuple[str, ...], users: Tensor) -> Tensor:
     """Values of these users side by side, [C, width]."""
     return torch.cat([private[name][users].view(len(users), _size(private[name])) for name in names], 1)
 
 
-def _put(private: Params, names: tuple[str, ...], users: Tensor, values: Tensor) -> None:
+def put(private: Params, names: tuple[str, ...], users: Tensor, values: Tensor) -> None:
     """The same back to where users keep them."""
     for name, part in zip(names, values.split([_size(private[name]) for name in names], 1), strict=True):
         private[name][users] = part.reshape(len(users), *private[name].shape[1:])

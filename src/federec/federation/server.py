@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from federec import streams
 from federec.aggregators.base import Aggregator
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
@@ -38,7 +39,7 @@ class RoundReport:
 
 def server_random(seed: int, round_: int, devices: Devices) -> Simulated:
     """Random numbers of the simulated server of some devices in a round; none of them has its number."""
-    return Simulated.of(seed, round_, torch.tensor([-1], device=devices.ptr.device))
+    return Simulated(torch.tensor([streams.key(seed, round_, -1)], device=devices.ptr.device))
 
 
 def receive(method: DeviceMethod, state: State, aggregator: Aggregator, update: Update, users: Tensor) -> None:

@@ -71,7 +71,8 @@ class Players(NamedTuple):
     ask: Any
     """[C, K] items to score with each user's own rows."""
     judges: Any
-    """[C, dim + 1] weights to score them with, where rows are mixed a beside them; empty: the user's own."""
+    """[C, values] of other users, to score them with: w and b, where rows are mixed a beside them, or p, q and a
+    network; empty: the user's own."""
 
 
 class Outcome(NamedTuple):

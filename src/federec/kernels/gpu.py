@@ -14,7 +14,7 @@ import triton.language as tl
 from federec import streams
 
 jit = triton.jit
-many = triton.jit(do_not_specialize=["asked", "count", "devices", "most_pages", "shuffled"])
+many = triton.jit(do_not_specialize=["asked", "base", "count", "devices", "lost", "most", "most_pages", "shuffled"])
 """Of these numbers, other in every round, the compiler must not make special cases."""
 
 _GOLDEN = tl.constexpr(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
@@ -28,6 +28,8 @@ class Drawn(NamedTuple):
     """Who plays, the longest first, and the samples of all of them."""
 
     users: Any
+    places: Any
+    """Of these users among those who were asked to play."""
     keys: Any
     """Of their random streams in the round."""
     first: Any
@@ -77,6 +79,14 @@ def bits(key, draw):
 
 
 @many
+def stream_keys(numbers, keys, count, base, BLOCK: tl.constexpr):
+    """`streams.keys` of the devices with these numbers."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    number = tl.load(numbers + at, mask=at < count, other=0)
+    tl.store(keys + at, bits(tl.zeros_like(number) + base, number).to(tl.int64, bitcast=True), mask=at < count)
+
+
+@many
 def draw(
     users, keys, first, owner, histories, samples, count, n_items, negatives, halvings, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -107,16 +117,49 @@ def draw(
     tl.store(samples + at, sample.to(tl.int32), mask=real)
 
 
+@jit
+def _shuffled(keys, first, owner, sample, real, base):
+    """The random number, of 31 bits, by which a sample is sorted among those of its device (`Samples.order`), and the
+    device. Its draws count from `base`."""
+    device = tl.load(owner + sample, mask=real, other=0)
+    position = (sample - tl.load(first + device)).to(tl.int64)
+    return (bits(tl.load(keys + device), position + base) >> 33).to(tl.int32), device
+
+
 @many
-def shuffle_keys(keys, first, owner, out, count, base, BLOCK: tl.constexpr):
-    """What sorts the samples of all devices at once: the device's number above the random key (`Samples.order`), whose
-    draws count from `base`."""
+def shuffle_keys(keys, first, owner, out, count, base, lost, BLOCK: tl.constexpr):
+    """What sorts the samples of all devices at once: the device's number above its random number, whose lowest bits are
+    `lost`."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    random, device = _shuffled(keys, first, owner, at, at < count, base)
+    tl.store(out + at, (device << (31 - lost)) | (random >> lost), mask=at < count)
+
+
+@many
+def settle_ties(keys, first, owner, known, order, out, count, base, BLOCK: tl.constexpr):
+    """The order of samples that were sorted by keys of which bits are lost: `known`, sorted, and the samples in this
+    `order`. A sample passes those on its left whose lost bits are larger, and those on its right pass it whose bits are
+    smaller."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = at < count
-    device = tl.load(owner + at, mask=real, other=0)
-    position = (at - tl.load(first + device)).to(tl.int64)
-    random = bits(tl.load(keys + device), position + base) >> 33
-    tl.store(out + at, (device.to(tl.int64) << 31) | random.to(tl.int64), mask=real)
+    key = tl.load(known + at, mask=real, other=0)
+    sample = tl.load(order + at, mask=real, other=0).to(tl.int32)
+    random, _ = _shuffled(keys, first, owner, sample, real, base)
+    place = at
+    for side in tl.static_range(-1, 2, 2):
+        beside = at + side
+        same = real
+        while tl.max(same.to(tl.int32), 0) > 0:
+            same = same & (beside >= 0) & (beside < count)
+            same = same & (tl.load(known + beside, mask=same, other=-1) == key)
+            other = tl.load(order + beside, mask=same, other=0).to(tl.int32)
+            its, _ = _shuffled(keys, first, owner, other, same, base)
+            if side < 0:
+                place -= (same & (its > random)).to(tl.int32)
+            else:
+                place += (same & (its < random)).to(tl.int32)
+            beside += side
+    tl.store(out + place, sample, mask=real)
 
 
 @jit
@@ -157,10 +200,11 @@ def unmark(mark, item, real, device):
 
 
 @jit
-def laplace(quantiles, key, item, k, DIM: tl.constexpr):
-    """A device's standard Laplace noise for the rows of items, as `stages.noise.laplace` draws it."""
+def laplace(quantiles, key, item, k, DIM: tl.constexpr, PART: tl.constexpr = 0):
+    """A device's standard Laplace noise for the rows of items, as `stages.noise.drawn` has it for what is the PART-th
+    part of an update."""
     word = item.to(tl.int64)[:, None] * ((DIM + 3) // 4) + (k // 4)[None, :]
-    random = bits(key, word + _LAPLACE) >> (16 * (k % 4)).to(tl.uint64)[None, :]
+    random = bits(key, word + (_LAPLACE + (PART << 36))) >> (16 * (k % 4)).to(tl.uint64)[None, :]
     return tl.load(quantiles + ((random & 0xFFFF) ^ 0x8000).to(tl.int32))
 
 

@@ -73,19 +73,15 @@ class Workspace(NamedTuple):
 
 
 @jit
-def _find(workspace, store, pages, had, n_items, PAGE: tl.constexpr):
-    """Where the device's `had` rows lie."""
-    for at in range(0, n_items, workspace.tile.shape[0]):
-        tl.store(
-            workspace.lie + at + workspace.tile,
-            tl.full(workspace.tile.shape, -1, tl.int32),
-            mask=at + workspace.tile < n_items,
-        )
+def _find(into, tile, store, pages, had, n_items, PAGE: tl.constexpr):
+    """Where the device's `had` rows lie; -1 for items without one."""
+    for at in range(0, n_items, tile.shape[0]):
+        tl.store(into + at + tile, tl.full(tile.shape, -1, tl.int32), mask=at + tile < n_items)
     tl.debug_barrier()
-    for at in range(0, had, workspace.tile.shape[0]):
-        real = at + workspace.tile < had
-        lie = lies(pages, at + workspace.tile, real, PAGE)
-        tl.store(workspace.lie + tl.load(store.ids + lie, mask=real, other=0), lie, mask=real)
+    for at in range(0, had, tile.shape[0]):
+        real = at + tile < had
+        lie = lies(pages, at + tile, real, PAGE)
+        tl.store(into + tl.load(store.ids + lie, mask=real, other=0), lie, mask=real)
     tl.debug_barrier()
 
 
@@ -247,7 +243,7 @@ def additive_round(
         mine = Batch(drawn.samples, drawn.order, first, count, False)
         pages = store.pages + user * most_pages
         had = tl.load(store.held + user).to(tl.int32)
-        _find(workspace, store, pages, had, n_items, PAGE)
+        _find(workspace.lie, workspace.tile, store, pages, had, n_items, PAGE)
         rows_held, had = _fetch(workspace, mine, common, tables.start, store, pages, had, device, PAGE, DIM)
         tl.store(store.held + user, had)
         tl.debug_barrier()
@@ -303,3 +299,34 @@ def additive_round(
         report(outcome.figures, device, devices, summed, steps, rows_held, rows, changed)
         tl.debug_barrier()  # the tables are the next device's
         device = tl.atomic_add(buffers.queue, 1, sem="relaxed")
+
+
+@many
+def additive_scores(
+    tables, store, users, ask, scores, buffer, devices, n_items, most_pages, asked,
+    PAGE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Scores of the items `ask` [users, K] with the server's rows and each device's own: a program takes one user after
+    the other. `buffer` [programs, n_items] says where the rows of the one at hand lie."""
+    device = tl.program_id(0).to(tl.int64)
+    lie_of = buffer + device * n_items
+    tile = tl.arange(0, TILE)
+    k = tl.arange(0, WIDTH)
+    while device < devices:
+        user = tl.load(users + device)
+        had = tl.load(store.held + user).to(tl.int32)
+        _find(lie_of, tile, store, store.pages + user * most_pages, had, n_items, PAGE)
+        w = tl.load(tables.weights + user * DIM + k, mask=k < DIM, other=0.0)
+        b = tl.load(tables.biases + user)
+        here = device * asked
+        for at in range(0, asked, TILE):
+            real = at + tile < asked
+            item = tl.load(ask + here + at + tile, mask=real, other=0)
+            lie = tl.load(lie_of + item, mask=real, other=-1)
+            place = cells(item, k, DIM)
+            rows = tl.load(tables.common + place, mask=values(real, k, DIM), other=0.0)
+            rows += tl.load(row(store.rows, lie, k, DIM), mask=values(lie >= 0, k, DIM), other=0.0)
+            rows += tl.load(tables.start + place, mask=values(real & (lie < 0), k, DIM), other=0.0)
+            tl.store(scores + here + at + tile, tl.sum(rows * w[None, :], 1) + b, mask=real)
+        tl.debug_barrier()  # the buffer is the next user's
+        device += tl.num_programs(0)

@@ -289,10 +289,11 @@ def linear_round(
             keep(store, store.pages + user * most_pages, user, workspace, device, mine, PAGE, DIM)
             report(outcome.figures, device, devices, loss, steps, 0, 0, 0)
         else:
+            place = tl.load(drawn.places + device)
             if JUDGED:
-                w = tl.load(asks.judges + device * (DIM + 1) + k, mask=k < DIM, other=0.0)
-                b = tl.load(asks.judges + device * (DIM + 1) + DIM)
-            here = device.to(tl.int64) * asked
+                w = tl.load(asks.judges + place * (DIM + 1) + k, mask=k < DIM, other=0.0)
+                b = tl.load(asks.judges + place * (DIM + 1) + DIM)
+            here = place * asked
             _score(workspace, shared, w, b, asks.items + here, asks.scores + here, asked, device, DIM)
             tl.debug_barrier()
             key = tl.load(drawn.keys + device)

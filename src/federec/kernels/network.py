@@ -196,6 +196,14 @@ def _logits(top: Any, user: Any, v: Any, places: Any, t: Any, pair: Any, out: An
 
 
 @jit
+def _rise(tile: Any, n: int, net: Any, user: Any, out: Any) -> None:
+    """The first n rows of a tile, of which hidden[0] has x W_0, through the layers; their logits into `out`."""
+    _activate(tile.hidden[0][:n], tile.offset)
+    _forward(tile.hidden[0][:n], net.weights, net.biases, tile.hidden)
+    _logits(net.top, user, tile.v[:n], tile.places[:n], tile.hidden[len(tile.hidden) - 1], tile.pair, out)
+
+
+@jit
 def _errors(sides: Any, weight: Any, told: bool, error: Any) -> Any:
     """From z of each row to weight (sigma(z) - y); returns their part of the loss, if it is to be `told`."""
     loss, zero = 0.0, np.float32(0.0)
@@ -218,55 +226,60 @@ def _mix(error: Any, v: Any, mix: Any) -> None:
 
 
 @jit
-def _fall_shared(top: Any, user: Any, error: Any, t: Any, v_gradient: Any, slope: Any) -> None:
-    """From the errors to h, b and the rows v."""
-    product = v_gradient.shape[1]
-    rest = slope[product:]
+def _fall_to_rows(pair: Any, error: Any, v_gradient: Any) -> None:
+    """From the errors to the rows v."""
+    for i in range(len(v_gradient)):
+        for k in range(len(pair)):
+            v_gradient[i, k] = error[i] * pair[k]
+
+
+@jit
+def _fall_to_top(error: Any, t: Any, slope: Any) -> None:
+    """From the errors to the part of h that t meets, and to b."""
+    last = t.shape[1]
     for i in range(len(t)):
         scale = error[i]
-        for k in range(product):
-            v_gradient[i, k] = scale * top[k] * user[k]
-        for k in range(t.shape[1]):
-            rest[k] += scale * t[i, k]
-        slope[len(slope) - 1] += scale
+        for k in range(last):
+            slope[k] += scale * t[i, k]
+        slope[last] += scale
 
 
 @jit
 def _tile(
     tile: Any, batch: Any, table: Any, places: Any, net: Any, user: Any, uphill: Any, gradient: Any, known: Any,
-    shared: bool, told: bool, start: int, stop: int,
+    wanted: Any, told: bool, start: int, stop: int,
 ) -> Any:  # fmt: skip
     """Forward with rows start .. stop of the batch, which join their patterns; returns their part of the loss."""
     n, last = stop - start, len(tile.hidden) - 1
     v_gradient, x_gradient = batch.v[start:stop], batch.x[start:stop]
     v, x, t = tile.v[:n], tile.x[:n], tile.hidden[last][:n]
-    _gather(table, places[start:stop], uphill, v_gradient, x_gradient, shared or not len(known), v, x)
+    _gather(table, places[start:stop], uphill, v_gradient, x_gradient, wanted.layers or not len(known), v, x)
     if len(known):
         look_up(known, batch.items[start:stop], tile.hidden[0])
     else:
         np.dot(x, net.weights[0], tile.hidden[0][:n])
-    _activate(tile.hidden[0][:n], tile.offset)
-    _forward(tile.hidden[0][:n], net.weights, net.biases, tile.hidden)
-    _logits(net.top, user, v, tile.places[:n], t, tile.pair, tile.error)
+    _rise(tile, n, net, user, tile.error)
     loss = _errors(batch.sides[start:stop], batch.weight[start:stop], told, tile.error[:n])
     _mix(tile.error[:n], v, tile.mix)
-    if shared:
-        _fall_shared(net.top, user, tile.error, t, v_gradient, gradient.top)
+    if wanted.rows:
+        _fall_to_rows(tile.pair, tile.error, v_gradient)
+    if wanted.layers:
+        _fall_to_top(tile.error, t, gradient.top[v.shape[1] :])
     h = net.top[v.shape[1] : len(net.top) - 1]
-    take_in(batch.patterns, x, tile.hidden, tile.error[:n], h, net.turned, shared, tile.pull, x_gradient)
+    take_in(batch.patterns, x, tile.hidden, tile.error[:n], h, net.turned, wanted, tile.pull, x_gradient)
     return loss
 
 
 @jit
 def gradient_of(
     tile: Any, batch: Any, count: int, table: Any, places: Any, net: Any, user: Any, uphill: Any, known: Any,
-    shared: bool, gradient: Any, private: bool, slope: Any,
+    wanted: Any, told: bool, gradient: Any, slope: Any,
 ) -> Any:  # fmt: skip
-    """The gradient of the loss of a batch of `count` rows: of what is `shared` into `gradient` and the batch, of what
-    is `private` into `slope`; returns the loss if both are asked for. Rows are those of the table at these places,
-    moved by `uphill` times the gradient that they have; where `known` has rows they are x W_0 of all items."""
-    dim, product, patterns, told, loss = tile.x.shape[1], tile.v.shape[1], batch.patterns, shared and private, 0.0
-    if shared:
+    """The gradient of the loss of a batch of `count` rows, of what is `wanted`: of rows into the batch, of layers into
+    `gradient`, of p and q into `slope`; returns the loss if it is to be `told`. Rows are those of the table at these
+    places, moved by `uphill` times the gradient that they have; where `known` has rows they are x W_0 of all items."""
+    dim, product, patterns, loss = tile.x.shape[1], tile.v.shape[1], batch.patterns, 0.0
+    if wanted.layers:
         gradient.flat.fill(0)
     tile.pull.fill(0)
     tile.mix.fill(0)
@@ -276,18 +289,18 @@ def gradient_of(
     for start in range(0, count, size):
         stop = min(count, start + size)
         if patterns.count[0] + stop - start > len(patterns.error):  # no space for them
-            add_up(patterns, len(tile.error), tile.part, shared, gradient.weights, gradient.biases, tile.pull)
+            add_up(patterns, len(tile.error), tile.part, wanted.layers, gradient.weights, gradient.biases, tile.pull)
             forget(patterns)
-        loss += _tile(tile, batch, table, places, net, user, uphill, gradient, known, shared, told, start, stop)
-    add_up(patterns, len(tile.error), tile.part, shared, gradient.weights, gradient.biases, tile.pull)
-    if shared:
+        loss += _tile(tile, batch, table, places, net, user, uphill, gradient, known, wanted, told, start, stop)
+    add_up(patterns, len(tile.error), tile.part, wanted.layers, gradient.weights, gradient.biases, tile.pull)
+    if wanted.layers:
         for k in range(product):
             gradient.top[k] = user[k] * tile.mix[k]
         copy(tile.pull, gradient.biases[0])
         for j in range(dim):
             for k in range(len(tile.pull)):
                 gradient.user[j, k] = user[product + j] * tile.pull[k]
-    if private:
+    if wanted.user:
         for k in range(product):
             slope[k] = net.top[k] * tile.mix[k]
         for j in range(dim):
@@ -296,6 +309,46 @@ def gradient_of(
                 value += net.user[j, k] * tile.pull[k]
             slope[product + j] = value
     return loss
+
+
+@jit
+def predict(tile: Any, table: Any, places: Any, net: Any, user: Any, tops: Any, out: Any) -> None:
+    """Rows of a table at these places forward: t into `tops`, logits into `out`."""
+    last, size = len(tile.hidden) - 1, even(len(places), len(tile.error))
+    _offset(net.user, net.biases[0], user, tile.offset)
+    for start in range(0, len(places), size):
+        some = places[start : start + size]
+        n = len(some)
+        _gather(table, some, np.float32(0.0), tile.v, tile.x, True, tile.v, tile.x)
+        np.dot(tile.x[:n], net.weights[0], tile.hidden[0][:n])
+        _rise(tile, n, net, user, out[start:])
+        look_up(tile.hidden[last], tile.places[:n], tops[start:])
+
+
+@jit
+def _gather_own(slot_of: Any, table: Any, shared: Any, items: Any, v: Any, x: Any) -> None:
+    """Rows of items: from the device's table if it has them there, else the server's."""
+    for i in range(len(items)):
+        item, slot, product = items[i], slot_of[items[i]], v.shape[1]
+        row = table[slot] if 0 <= slot < len(table) else shared[item]
+        rest = row[product:]
+        for k in range(product):
+            v[i, k] = row[k]
+        for k in range(x.shape[1]):
+            x[i, k] = rest[k]
+
+
+@jit
+def score_own(tile: Any, slot_of: Any, table: Any, shared: Any, items: Any, net: Any, user: Any, out: Any) -> None:
+    """Scores of items with the device's own rows, or the server's of those that it has not, by its own network."""
+    size = even(len(items), len(tile.error))
+    _offset(net.user, net.biases[0], user, tile.offset)
+    for start in range(0, len(items), size):
+        some = items[start : start + size]
+        n = len(some)
+        _gather_own(slot_of, table, shared, some, tile.v, tile.x)
+        np.dot(tile.x[:n], net.weights[0], tile.hidden[0][:n])
+        _rise(tile, n, net, user, out[start:])
 
 
 class Items(NamedTuple):
@@ -337,3 +390,24 @@ def network_scores(parts: Any, net: Any, tile: Any, items: Any, users: Any, scor
             _forward(lowest, net.weights, net.biases, tile.hidden)
             t = tile.hidden[last][:n] if last > 0 else lowest
             _logits(net.top, users.values[index], items.v, asked, t, tile.pair, scores[index, start:])
+
+
+@jit
+def load_layers(layers: Any, user: int, out: Any) -> None:
+    """A user's own layers as one vector."""
+    start = 0
+    for layer in range(len(layers)):
+        values = layers[layer][user]
+        copy(values, out[start : start + len(values)])
+        start += len(values)
+
+
+@kernel
+def personal_scores(
+    parts: Any, net: Any, tile: Any, rows: Any, values: Any, layers: Any, request: Any
+) -> None:  # fmt: skip
+    """Scores with the server's rows, of one thread's users, each by layers of its own."""
+    nowhere = np.zeros(len(rows), np.int32)
+    for index in turns(parts):
+        load_layers(layers, request.users[index], net.flat)
+        score_own(tile, nowhere, rows[:0], rows, request.ask[index], net, values[index], request.scores[index])

@@ -1,6 +1,6 @@
-"""The fused round of methods whose score is a network (`kernels.network`): private p and q, shared rows and layers. One
-device at a time per thread, in its steps without padding: an item that was drawn several times is one row, with the
-weights of all its samples."""
+"""The fused round of methods whose score is a network (`kernels.network`): private p and q, shared rows, and layers
+that are shared or, with dual personalisation, private. One device at a time per thread, in its steps without padding:
+an item that was drawn several times is one row, with the weights of all its samples."""
 
 from __future__ import annotations
 
@@ -27,12 +27,27 @@ from federec.kernels.cpu import (
     shuffled,
     summed_turns,
 )
-from federec.kernels.network import Batch, Net, Shape, Tile, gradient_of, make_net, make_tile, square, turn
-from federec.kernels.patterns import make_patterns
+from federec.kernels.network import (
+    Batch,
+    Net,
+    Shape,
+    Tile,
+    gradient_of,
+    load_layers,
+    make_net,
+    make_tile,
+    score_own,
+    square,
+    turn,
+)
+from federec.kernels.network_plgc import mix_rows, settle, weigh
+from federec.kernels.patterns import Wanted, make_patterns
+from federec.kernels.plgc import begin, end
 
 _PATTERNS = 1 << 12  # that are kept before they are added up
 _STILL, _OFF = np.float32(0.0), np.float32(1e-12)
 _YES, _NO = np.bool_(True), np.bool_(False)  # typed: a plain True would have functions compiled for it alone
+_PRIVATE, _SHARED = 1, 2  # groups of parameters that are moved uphill
 
 
 class Plan(NamedTuple):
@@ -44,16 +59,19 @@ class Plan(NamedTuple):
     moves: bool
     """Rows and layers step after each batch, and their changes are sent. Otherwise there is one step a pass, on the sum
     of the batches' losses; rows and layers stay, their gradients are added up and sent, and p and q step by Adam."""
+    dual: bool
+    """Layers are private: they step with p and q, and are not sent. Rows that move step after them, with the new ones.
+    Items are scored with the device's own rows."""
     rate: np.float32
     """Step of p and q."""
     item_rate: np.float32
     """Step of rows, if they move."""
     layer_rate: np.float32
-    """Step of layers, if they move."""
+    """Step of layers, if they move or are private."""
     rho_shared: np.float32
-    """How far rows and layers are moved uphill before their gradient is taken; 0 means not at all."""
+    """How far what is shared is moved uphill before its gradient is taken; 0 means not at all."""
     rho_private: np.float32
-    """The same of p and q."""
+    """The same of what is private."""
     beta1: np.float32
     beta2: np.float32
     eps: np.float32
@@ -82,6 +100,8 @@ class Own(NamedTuple):
     v: Any
     t: Any
     """Adam's moments of them, and the number of its steps."""
+    layers: tuple[Any, ...]
+    """[N, values] all users' layers where they are private; else without rows."""
 
 
 class Workspace(NamedTuple):
@@ -155,28 +175,45 @@ def _climb(values: Any, gradient: Any, scale: Any, out: Any) -> None:
 
 
 @jit
-def _sharp_gradient(
-    workspace: Any, count: int, table: Any, places: Any, rho_shared: Any, rho_private: Any, known: Any
-) -> Any:
-    """The gradient that a step goes along: of each group taken where that group, and nothing else, is moved uphill
-    (`mathematics.sharpness`); returns the loss where nothing is moved."""
-    tile, batch, net, gradient = workspace.tile, workspace.batch, workspace.net, workspace.gradient
-    user, slope = workspace.user, workspace.user_gradient
-    loss = gradient_of(tile, batch, count, table, places, net, user, _STILL, known, _YES, gradient, _YES, slope)
-    squares = square(gradient.flat) + square(batch.v[:count].ravel()) + square(batch.x[:count].ravel())
-    scale = rho_shared / max(np.float32(math.sqrt(squares)), _OFF)
-    if rho_private > 0:
-        _climb(user, slope, rho_private / max(np.float32(math.sqrt(square(slope))), _OFF), workspace.user_uphill)
-        gradient_of(
-            tile, batch, count, table, places, net, workspace.user_uphill, _STILL, known, _NO, gradient, _YES, slope
+def _gradients(workspace: Any, count: int, table: Any, places: Any, plan: Any, known: Any, wanted: Any) -> Any:
+    """The gradients that a step goes along: of each group taken where that group, and nothing else, is moved uphill
+    (`mathematics.sharpness`); returns the loss where nothing is moved. One call of `gradient_of` in a loop, not three:
+    it is long, and each call is compiled."""
+    tile, batch, gradient, slope = workspace.tile, workspace.batch, workspace.gradient, workspace.user_gradient
+    loss, scale_private, scale_shared = 0.0, _STILL, _STILL
+    for group in range(3):
+        net, user, scale, first, asked = workspace.net, workspace.user, _STILL, known, wanted
+        if group == _PRIVATE:
+            if not (plan.rho_private > 0 and wanted.user):
+                continue
+            asked = Wanted(_NO, plan.dual, _YES)
+            _climb(user, slope, scale_private, workspace.user_uphill)
+            user = workspace.user_uphill
+        if group == _SHARED:
+            if not (plan.rho_shared > 0 and wanted.rows):
+                continue
+            asked, scale, first = Wanted(_YES, not plan.dual, _NO), scale_shared, known[:0]
+        if group > 0 and asked.layers:
+            _climb(net.flat, gradient.flat, scale_private if plan.dual else scale_shared, workspace.uphill.flat)
+            turn(workspace.uphill)
+            net = workspace.uphill
+        found = gradient_of(
+            tile, batch, count, table, places, net, user, scale, first, asked, group == 0, gradient, slope
         )
-    if rho_shared > 0:
-        _climb(net.flat, gradient.flat, scale, workspace.uphill.flat)
-        turn(workspace.uphill)
-        gradient_of(
-            tile, batch, count, table, places, workspace.uphill, user, scale, known[:0], _YES, gradient, _NO, slope
-        )
+        if group == 0:
+            loss = found
+        if group == 0 and (plan.rho_private > 0 or plan.rho_shared > 0):
+            layers = square(gradient.flat)
+            rows = square(batch.v[:count].ravel()) + square(batch.x[:count].ravel())
+            scale_private = _length(plan.rho_private, square(slope) + (layers if plan.dual else _STILL))
+            scale_shared = _length(plan.rho_shared, rows + (_STILL if plan.dual else layers))
     return loss
+
+
+@jit
+def _length(rho: Any, squares: Any) -> Any:
+    """What makes a gradient with so large a sum of squares rho long."""
+    return rho / max(np.float32(math.sqrt(squares)), _OFF)
 
 
 @jit
@@ -232,28 +269,49 @@ def _step_rows(table: Any, rows: Any, v: Any, x: Any, rate: Any) -> None:
 
 @jit
 def _learn(
-    workspace: Any, emphasis: Any, start: int, stop: int, plan: Any, shared: Any, known: Any, m: Any, v: Any, t: Any
-) -> Any:
-    """One step on samples start .. stop; returns the loss."""
-    batch, gradient = workspace.batch, workspace.gradient
+    workspace: Any, mixing: Any, emphasis: Any, start: int, stop: int, plan: Any, server: Any, m: Any, v: Any, t: Any,
+    loss: Any,
+) -> None:  # fmt: skip
+    """One step on samples start .. stop; where rows step after all else, the second half of it is theirs."""
+    batch, local = workspace.batch, workspace.table
     count = _collect(workspace.slots[start:stop], plan.batch, workspace.seen, batch.rows, batch.weight)
     rows = batch.rows[:count]
     _emphasise(emphasis, rows, batch.weight)
     _describe(rows, workspace.samples.ids, workspace.sides, batch.items, batch.sides)
-    table, places = (workspace.table, rows) if plan.moves else (shared, batch.items[:count])
-    loss = _sharp_gradient(workspace, count, table, places, plan.rho_shared, plan.rho_private, known)
-    if plan.moves:
-        _step_rows(workspace.table, rows, batch.v, batch.x, plan.item_rate)
-        _step(workspace.net.flat, gradient.flat, plan.layer_rate)
+    table, places = (local, rows) if plan.moves else (server.rows, batch.items[:count])
+    if mixing is not None:
+        if plan.rate > 0 or plan.item_rate > 0 or plan.layer_rate > 0:
+            weigh(mixing, workspace.tile, batch, local, rows, stop - start, workspace.net, workspace.user)
+        mix_rows(mixing, local, rows)
+        table, places = mixing.mixed, mixing.places[:count]
+    halves = 2 if plan.dual and plan.moves else 1
+    for half in range(halves):
+        first, last = half == 0, half == halves - 1
+        wanted = Wanted(last, first, first)
+        loss[0] += _gradients(workspace, count, table, places, plan, server.known, wanted)
+        loss[1] += 1
+        if mixing is not None:
+            loss[0] += settle(mixing, local, rows, batch.x)
+        if last:
+            _step_rows(local, rows, batch.v, batch.x, plan.item_rate if plan.moves else np.float32(-1.0))
+        if first:
+            _step_score(workspace, plan, m, v, t)
+
+
+@jit
+def _step_score(workspace: Any, plan: Any, m: Any, v: Any, t: Any) -> None:
+    """Layers, p and q step; layers that stay are to be sent as a gradient."""
+    if plan.moves or plan.dual:
+        _step(workspace.net.flat, workspace.gradient.flat, plan.layer_rate)
         turn(workspace.net)
+    else:
+        _step(workspace.outbox, workspace.gradient.flat, np.float32(-1.0))
+    if plan.moves:
         _step(workspace.user, workspace.user_gradient, plan.rate)
     else:
-        _step_rows(workspace.table, rows, batch.v, batch.x, np.float32(-1.0))
-        _step(workspace.outbox, gradient.flat, np.float32(-1.0))
         for k in range(len(t)):
             t[k] += 1
         _adam(workspace.user, workspace.user_gradient, m, v, t[0], plan)
-    return loss
 
 
 @jit
@@ -306,26 +364,42 @@ def _add_noise(noise: Any, ids: Any, table: Any, product: int, outbox: Any, ends
             start = ends[layer]
 
 
+@jit
+def _keep_layers(values: Any, layers: Any, user: int) -> None:
+    """The user's own layers for the next round."""
+    start = 0
+    for layer in range(len(layers)):
+        out = layers[layer][user]
+        copy(values[start : start + len(out)], out)
+        start += len(out)
+
+
 @kernel
 def neural_round(
-    parts: Any, plan: Any, noise: Any, workspace: Any, emphasis: Any, histories: Any, server: Any, players: Any,
-    own: Any, out: Any,
+    parts: Any, plan: Any, noise: Any, workspace: Any, mixing: Any, emphasis: Any, histories: Any, server: Any,
+    players: Any, own: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users. What they keep steps in place, what they send of rows and layers is added up.
-    `emphasis`: None where all samples weigh the same. `noise`: None where there is none."""
-    samples, first = workspace.samples, True
+    `mixing`: see `kernels.network_plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same.
+    `noise`: None where there is none."""
+    samples, judges, first = workspace.samples, players.judges, True
     for part, index in summed_turns(parts, out):
-        key = players.keys[index]
-        held, count, stride = draw_rows(samples, histories, players.users[index], key, plan.negatives)
+        user, key = players.users[index], players.keys[index]
+        held, count, stride = draw_rows(samples, histories, user, key, plan.negatives)
         ids, table, drawn, slots = samples.ids[:held], workspace.table[:held], samples.drawn[:count], workspace.slots
         _side(workspace.sides[:held], drawn, stride)
-        emphasise(emphasis, players.users[index], samples.slot_of, held)
+        emphasise(emphasis, user, samples.slot_of, held)
         if plan.moves:
             look_up(server.rows, ids, table)
         else:
             table.fill(0)
+        if mixing is not None:
+            begin(mixing.mix, user, table)
         copy(own.values[index], workspace.user)
-        if plan.moves or first:  # else they are as they were
+        if plan.dual:
+            load_layers(own.layers, user, workspace.net.flat)
+            turn(workspace.net)
+        elif plan.moves or first:  # else they are as they were
             copy(server.layers, workspace.net.flat)
             turn(workspace.net)
             first = False
@@ -338,10 +412,20 @@ def neural_round(
             for start in range(0, count, span):
                 stop = min(count, start + span)
                 m, v, t = own.m[index], own.v[index], own.t[index]
-                out.loss[part, 0] += _learn(workspace, emphasis, start, stop, plan, server.rows, server.known, m, v, t)
-                out.loss[part, 1] += 1
+                _learn(workspace, mixing, emphasis, start, stop, plan, server, m, v, t, out.loss[part])
         copy(workspace.user, own.values[index])
-        if plan.moves:
+        if mixing is not None:
+            end(mixing.mix, user)
+        if plan.dual:
+            _keep_layers(workspace.net.flat, own.layers, user)
+            place = players.places[index]
+            if len(judges):
+                copy(judges[place], workspace.user)
+                copy(judges[place, len(workspace.user) :], workspace.net.flat)
+            tuned = table[: held if plan.moves else 0]
+            ask, scores = players.ask[place], out.scores[place]
+            score_own(workspace.tile, samples.slot_of, tuned, server.rows, ask, workspace.net, workspace.user, scores)
+        elif plan.moves:
             _climb(workspace.net.flat, server.layers, np.float32(-1.0), workspace.outbox)
         _add_noise(noise, ids, table, workspace.batch.v.shape[1], workspace.outbox, server.ends, key)
         if plan.moves:

@@ -28,6 +28,15 @@ _PLACE_OF = np.zeros(64, np.int64)
 _PLACE_OF[(_BITS.view(np.uint64) * _DE_BRUIJN) >> np.uint64(58)] = np.arange(64)
 
 
+class Wanted(NamedTuple):
+    """Of what a gradient is asked for."""
+
+    rows: Any
+    layers: Any
+    user: Any
+    """Of p and q."""
+
+
 class Patterns(NamedTuple):
     """The patterns of a step's rows."""
 
@@ -169,8 +178,8 @@ def _copy(rows: Any, out: Any) -> None:
 
 
 @jit
-def _open(patterns: Any, hidden: Any, whose: Any, new: int, h: Any, turned: Any, shared: bool) -> None:
-    """Slopes of patterns from `new` on, from the logit down: to the first layer's output, and with `shared` to x."""
+def _open(patterns: Any, hidden: Any, whose: Any, new: int, h: Any, turned: Any, rows: bool) -> None:
+    """Slopes of patterns from `new` on, from the logit down: to the first layer's output, and with `rows` to x."""
     slopes, free, count, last = patterns.slopes, patterns.free, patterns.count[0], len(hidden) - 1
     _repeat(h, slopes[last][new:count] if last > 0 else free[new:count])
     for layer in range(last, 0, -1):
@@ -179,7 +188,7 @@ def _open(patterns: Any, hidden: Any, whose: Any, new: int, h: Any, turned: Any,
         np.dot(slopes[layer][new:count], turned[layer], below[new:count])
     _copy(free[new:count], slopes[0][new:count])
     _gate(hidden[0], whose, new, slopes[0])
-    if shared:
+    if rows:
         np.dot(slopes[0][new:count], turned[0], patterns.slopes_x[new:count])
 
 
@@ -206,15 +215,15 @@ def _scale(rows: Any, error: Any, whose: Any, out: Any) -> None:
 
 @jit
 def _correct(
-    patterns: Any, x: Any, error: Any, whose: Any, new: int, turned: Any, shared: bool, pull: Any, out: Any
+    patterns: Any, x: Any, error: Any, whose: Any, new: int, turned: Any, wanted: Any, pull: Any, out: Any
 ) -> None:
     """Add what rows have more, or less, than the first of their patterns, which for those from `new` on comes now."""
-    leads, free, total, rows = patterns.leads, patterns.free, patterns.added, patterns.row_bits
+    leads, free, total, bits = patterns.leads, patterns.free, patterns.added, patterns.row_bits
     for i in range(len(whose)):
         pattern, first, any_ = whose[i], whose[i] == new, np.int64(0)
         new += first
-        for word in range(rows.shape[1]):
-            active = rows[i, word]
+        for word in range(bits.shape[1]):
+            active = bits[i, word]
             any_ |= active
             if first:
                 leads[pattern, word] = active
@@ -226,21 +235,23 @@ def _correct(
                 scale = error[i] * free[pattern, unit]
                 scale = scale if active & bit else -scale
                 pull[unit] += scale
-                if shared:
+                if wanted.rows:
                     for k in range(x.shape[1]):
                         out[i, k] += scale * turned[unit, k]
+                if wanted.layers:
                     for k in range(x.shape[1]):
                         total[unit, k] += scale * x[i, k]
-        if shared and any_ == 0:  # nothing comes back, to the last bit
+        if wanted.rows and any_ == 0:  # nothing comes back, to the last bit
             for k in range(x.shape[1]):
                 out[i, k] = 0
 
 
 @jit
 def take_in(
-    patterns: Any, x: Any, hidden: Any, error: Any, h: Any, turned: Any, shared: bool, pull: Any, x_gradient: Any
+    patterns: Any, x: Any, hidden: Any, error: Any, h: Any, turned: Any, wanted: Any, pull: Any, x_gradient: Any
 ) -> None:
-    """Rows that went forward join their patterns, and get their gradient of x; what layers need of them is added up."""
+    """Rows that went forward join their patterns. If it is `wanted`, they get their gradient of x, and what layers need
+    of them is added up."""
     n, new = len(error), patterns.count[0]
     names, whose = patterns.row_names[:n], patterns.whose[:n]
     if patterns.merge:
@@ -252,16 +263,17 @@ def take_in(
         for i in range(n):
             whose[i] = new + i
         patterns.count[0] += n
-    _open(patterns, hidden, whose, new, h, turned, shared)
+    _open(patterns, hidden, whose, new, h, turned, wanted.rows)
     _sum_errors(error, whose, new, patterns.error)
-    if shared:
+    if wanted.layers:
         _sum(x, error, whose, new, patterns.sums[0])
         for layer in range(1, len(hidden)):
             _sum(hidden[layer - 1], error, whose, new, patterns.sums[layer])
+    if wanted.rows:
         _scale(patterns.slopes_x, error, whose, x_gradient)
     if patterns.merge:
         _active(hidden[0], patterns.row_bits[:n])
-        _correct(patterns, x, error, whose, new, turned[0], shared, pull, x_gradient)
+        _correct(patterns, x, error, whose, new, turned[0], wanted, pull, x_gradient)
 
 
 @jit
@@ -292,19 +304,19 @@ def transpose(values: Any, out: Any) -> None:
 
 
 @jit
-def add_up(patterns: Any, tile: int, part: Any, shared: bool, weights: Any, biases: Any, pull: Any) -> None:
-    """The gradient of weights and biases: with nothing `shared`, of the first bias alone, which is `pull`."""
+def add_up(patterns: Any, tile: int, part: Any, layers: bool, weights: Any, biases: Any, pull: Any) -> None:
+    """The gradient of weights and biases; without `layers` only of the first bias, which is `pull`."""
     count, error, sums, slopes = patterns.count[0], patterns.error, patterns.sums, patterns.slopes
     size = even(count, tile)
     for start in range(0, count, size):
         stop = min(count, start + size)
         _add_scaled(slopes[0][start:stop], error[start:stop], pull)
-        if shared:
+        if layers:
             for layer in range(len(slopes)):
                 np.dot(sums[layer][start:stop].T, slopes[layer][start:stop], part[layer])
                 _add(part[layer], weights[layer])
                 if layer > 0:
                     _add_scaled(slopes[layer][start:stop], error[start:stop], biases[layer])
-    if shared and patterns.merge:
+    if layers and patterns.merge:
         transpose(patterns.added, part[0])
         _add(part[0], weights[0])

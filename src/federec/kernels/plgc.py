@@ -114,6 +114,14 @@ def end(mix: Any, user: int) -> None:
 
 
 @jit
+def follow(mix: Any, speed: Any, other_speed: Any) -> None:
+    """The log-odds go towards those of the speeds at which own and received rows remove the error."""
+    faster = np.float32(math.log(speed) - math.log(other_speed))
+    mix.state[0] += mix.settings.pace * (faster - mix.state[0])
+    mix.state[1] = _sigmoid(mix.state[0])
+
+
+@jit
 def meet(mix: Any, rows: Any) -> None:
     """The received rows of a batch as columns, as they are and less their means; nothing where `mix` is None."""
     if mix is not None:
@@ -173,9 +181,7 @@ def weigh(mix: Any, c: Any, scale: Any, d: Any, own: Any, n: int, weights: Any, 
         other_removed += other_pull * other_pull
     least, square = np.float32(1e-12), samples * samples
     speed = max(square * removed, least) / (trace + np.float32(1.0))
-    other_speed = max(square * other_removed, least) / (other + np.float32(1.0))
-    mix.state[0] += mix.settings.pace * (np.float32(math.log(speed) - math.log(other_speed)) - mix.state[0])
-    mix.state[1] = _sigmoid(mix.state[0])
+    follow(mix, speed, max(square * other_removed, least) / (other + np.float32(1.0)))
 
 
 @jit

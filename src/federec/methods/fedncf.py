@@ -58,8 +58,9 @@ class FedNCF(DeviceMethod):
         return self.lr * n_items * self.item_lr_factor
 
     def fused_form(self, n_items: int) -> Form | None:
-        layers = tuple(name for name in self.shared() if name.startswith("mlp."))
-        return NeuralScore(("items",), ("user",), layers, self.user_lr, self.item_rate(n_items), self.lr)
+        layers = tuple(name for name, param in FedNCF.shared(self).items() if not param.rows)  # also with plug-ins
+        rates, widest = (self.user_lr, self.item_rate(n_items), self.lr), max(self.dim, *self.hidden)
+        return NeuralScore(("items",), ("user",), layers, *rates, widest=widest)
 
     def step(self, step: Step) -> None:
         layers = [name for name in step.cohort.params if name.startswith("mlp.")]

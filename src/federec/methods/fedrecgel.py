@@ -87,11 +87,18 @@ class FedRecGEL(DeviceMethod):
         return torch.cat([p["user_gmf"][:, None] * p["items_gmf"], top], 2)
 
     def fused_form(self, n_items: int) -> Form | None:
-        layers = tuple(name for name, param in self.shared().items() if not param.rows)
+        layers = tuple(name for name, param in FedRecGEL.shared(self).items() if not param.rows)  # also with plug-ins
         tables, users = ("items_gmf", "items_mlp"), ("user_gmf", "user_mlp")
-        rho_shared, rho_private = self.rho_shared, self.rho_private
         return NeuralScore(
-            tables, users, layers, self.lr, gradients=True, rho_shared=rho_shared, rho_private=rho_private
+            tables,
+            users,
+            layers,
+            self.lr,
+            layer_rate=self.lr,  # where a plug-in keeps layers on the device; shared ones stay
+            gradients=True,
+            rho_shared=self.rho_shared,
+            rho_private=self.rho_private,
+            widest=max(self.dim, self.mlp_dim, *self.hidden),
         )
 
     def fit(self, cohort: Cohort) -> None:

@@ -118,7 +118,7 @@ class NeuralScore:
     users: tuple[str, ...]
     """Private p and q, or only q."""
     layers: tuple[str, ...]
-    """Shared weight and bias of each layer in turn; at the end h and b."""
+    """Weight and bias of each layer in turn; at the end h and b. Shared unless `dual`."""
     rate: float
     """Step of p and q."""
     item_rate: float = 0.0
@@ -126,16 +126,23 @@ class NeuralScore:
     layer_rate: float = 0.0
     """Step of the layers, by SGD."""
     gradients: bool = False
-    """Rows and layers do not step. A pass is one step, of p and q by Adam, on the sum of the losses of all batches; the
-    gradients of rows and layers are sent."""
+    """Rows and shared layers do not step. A pass is one step, of p and q by Adam, on the sum of the losses of all
+    batches; the gradients of rows and shared layers are sent."""
+    dual: bool = False
+    """Dual personalisation (`plugins.dualper`): layers are private and step with p and q; rows that step do so after
+    them, with the new ones; a device ranks with its own rows."""
     rho_shared: float = 0.0
-    """How far rows and layers are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
+    """How far what is shared is moved uphill before its gradient is taken (`mathematics.sharpness`)."""
     rho_private: float = 0.0
-    """The same of p and q."""
+    """The same of what is private."""
     laplace: float = 0.0
     """Scale of the noise on what is sent (`plugins.ldp`)."""
+    mixing: Mixing | None = None
+    """Of x with the rows received."""
     emphasis: Emphasis | None = None
     """On new positives; None means that all samples weigh the same."""
+    widest: int = 0
+    """Width of the widest of v, x and the layers."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from federec.cohort.layers import Param
 from federec.methods.base import View
-from federec.methods.forms import AdditiveScore, Form, LinearScore
+from federec.methods.forms import AdditiveScore, Form, LinearScore, NeuralScore
 from federec.plugins.base import Plugin
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class DualPer(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if isinstance(form, LinearScore):
             return replace(form, alternate=True)
+        if isinstance(form, NeuralScore) and not form.mixing:
+            return replace(form, dual=True)
         # No kernel takes steps of rows uphill after those of the score, or mixes rows for both.
         if isinstance(form, AdditiveScore) and not (form.mixing or form.rho or form.common_rho):
             return replace(form, alternate=True)

@@ -32,7 +32,7 @@ from federec.cohort.cohort import Cohort, Step
 from federec.cohort.layers import SERVER, Param, Params
 from federec.errors import UserError
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import AdditiveScore, Form, LinearScore, Mixing
+from federec.methods.forms import AdditiveScore, Form, LinearScore, Mixing, NeuralScore
 from federec.plugins.base import Plugin
 
 ODDS = "plgc.odds"
@@ -79,9 +79,11 @@ class PLGC(Plugin):
         if not (self.mixes or self.beta):
             return form
         # No kernel weighs once for both steps of dual personalisation, takes gradients of mixed rows uphill, or mixes
-        # rows of unlike weights.
+        # rows of unlike weights or two tables.
         below = self.plugins[: self.plugins.index(PLGC.plugin)]
-        if not isinstance(form, LinearScore | AdditiveScore) or {"dualper", "sam", "recency"} & {*below}:
+        if {"dualper", "sam", "recency"} & {*below} or not isinstance(form, LinearScore | AdditiveScore | NeuralScore):
+            return None
+        if isinstance(form, NeuralScore) and (form.gradients or len(form.tables) > 1):
             return None
         mixing = Mixing(ODDS if self.mix == "ntk" else None, self.mix_weight, self.smoothing, self.beta, self.gamma)
         return replace(form, mixing=mixing)

@@ -38,9 +38,9 @@ class Recency(Plugin):
         if isinstance(form, SampledProducts):  # whose losses are torch's
             return form
         emphasis = Emphasis(self.half_life, self.least)
-        if isinstance(form, LinearScore | AdditiveScore) and not form.mixing:
+        if isinstance(form, LinearScore | AdditiveScore | NeuralScore) and not form.mixing:
             return replace(form, emphasis=emphasis)
-        return replace(form, emphasis=emphasis) if isinstance(form, NeuralScore | GraphScore) else None
+        return replace(form, emphasis=emphasis) if isinstance(form, GraphScore) else None
 
     def fit(self, cohort: Cohort) -> None:
         history = cohort.history

@@ -42,7 +42,7 @@ class SAM(Plugin):
     def fuse(self, form: Form) -> Form | None:
         if isinstance(form, SampledProducts):  # whose gradients are torch's
             return form
-        if isinstance(form, NeuralScore):
+        if isinstance(form, NeuralScore) and not form.mixing:
             return replace(form, rho_shared=self.rho_shared, rho_private=self.rho_private)
         if isinstance(form, AdditiveScore) and form.common and form.own and not (form.mixing or form.alternate):
             return replace(form, rho=self.rho_private, common_rho=self.rho_shared)

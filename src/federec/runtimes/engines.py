@@ -119,6 +119,7 @@ class Fused:
         some = max(8, min(128, _SCORES // devices.n_items))
         self.few, self.full = (1 << (13 if self.alone else 11), some) if _on_cpu(devices) else (1 << 14, 256)
         self.warm = False
+        self._parts: tuple[Tensor, tuple[tuple[Tensor, ...], Tensor]] | None = None
 
     def torch_threads(self) -> AbstractContextManager[None]:
         return one_torch_thread() if self.alone else nullcontext()
@@ -152,31 +153,43 @@ class Fused:
     ) -> tuple[RoundReport, float]:
         before = state.copy() if other is not None else None
         playing = fused_round(self.method, state, self.devices, self.seed, round_, self.link)
-        ranked = self.evaluated[users] if own else torch.zeros_like(users, dtype=torch.bool)
-        asked, others = users[ranked], users[~ranked]
+        parts, others = self._parted(users) if own else ((), users)
         thorough = [ranks.whole for ranks in own if ranks.whole is not None]
-        whole = torch.stack(thorough).any(0)[asked] if thorough else torch.zeros_like(asked, dtype=torch.bool)
-        for some in _some(asked[whole], self.full):  # a user learns only once, so the rankings share all items' scores
-            items = torch.arange(self.devices.n_items, device=users.device)
-            scores = playing.play(some, items.expand(len(some), -1))
-            with all_torch_threads():
-                for ranks in own:
-                    ranks.add(some, partial(scores.gather, 1))
+        if thorough:
+            whole = torch.stack(thorough).any(0)
+            all_items = torch.arange(self.devices.n_items, device=users.device)
+            for some in (chosen for part in parts for chosen in _some(part[whole[part]], self.full)):
+                # A user learns only once, so the rankings share all items' scores.
+                scores = playing.play(some, all_items.expand(len(some), -1))
+                with all_torch_threads():
+                    for ranks in own:
+                        ranks.add(some, partial(scores.gather, 1))
+            parts = tuple(some for part in parts for some in _some(part[~whole[part]], self.few))
         with one_torch_thread():
             few = [ranks for ranks in own if ranks.whole is None]
             assert len(few) <= 1  # a second one would have the users learn again
-            for some in _some(asked[~whole], self.few):
+            for some in parts:
                 for ranks in few:
                     ranks.add(some, partial(playing.play, some))
-            if len(others) or not len(asked):  # call the kernel once even without users: `finish` needs its record
+            if len(others) or not parts:  # call the kernel once even without users: `finish` needs its record
                 playing.play(others, others.new_zeros(len(others), 0))
         report = playing.finish(sum_)
         if before is not None and other is not None:
             # The round is played twice: a neighbour's rows are judged by the weights that a device ends with.
+            asked = users[self.evaluated[users]]
             again = neighbours(self.method, before, state, self.devices, asked, self.seed, round_, self.few)
             for some, score in again:
                 other.add(some, score)
         return report, 0.0
+
+    def _parted(self, users: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Those of the users who are ranked, some at a time, and the others. If they are the same in every round, so
+        are these tensors."""
+        if self._parts is None or self._parts[0] is not users:
+            ranked = self.evaluated[users]
+            asked = users[ranked]
+            self._parts = users, (tuple(_some(asked, self.few)), users[~ranked])
+        return self._parts[1]
 
     def score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
         return fused_scores(self.method, state, self.devices, users, items)

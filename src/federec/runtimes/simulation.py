@@ -276,9 +276,9 @@ class DeviceTrainer:
         users, sum_ = self.group.mine(chosen), self._adding(chosen, along)
         report, evaluating = self.engine.play(self.state, users, round_, own, sum_)
         now = time.perf_counter()
-        for ranking in rankings:
-            self._rank_global(ranking, self.state)
         if not along:
+            for ranking in rankings:
+                self._rank_global(ranking, self.state)
             self._sum([], rankings)
         valid, test = _metrics(rankings)
         end = time.perf_counter()
@@ -364,6 +364,8 @@ class DeviceTrainer:
     def chosen(self, round_: int) -> Tensor:
         """The users of a round."""
         chosen = select(len(self.learners), self.participation, self.seed, round_, self.poisson)
+        if len(chosen) == len(self.learners):  # the same tensor in every round: what is known of it is used again
+            return self.learners
         return self.learners[chosen.to(self.device)]
 
     def _adding(self, chosen: Tensor, along: Sequence[Sampled | SampleRanks]) -> Sum:
