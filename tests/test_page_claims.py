@@ -30,6 +30,18 @@ def test_the_leak_on_built_in_data_is_the_one_that_was_measured():
     assert said in (DOCS / "protocols.md").read_text(encoding="utf-8")
 
 
+def test_serving_is_as_fast_as_the_readme_says():
+    (bound,) = re.findall(
+        r"99 % of each kind of request are answered within (\d+) ms", (ROOT / "README.md").read_text("utf-8")
+    )
+    section = (DOCS / "benchmarks.md").read_text("utf-8").split("<!-- serving -->")[1].split("<!-- end serving -->")[0]
+    rows = re.findall(r"^\| ml-1m-\S+, [\w ]+\| ([\d,]+) \| \S+ \| ([\d.]+)(us|ms|s) \|", section, re.M)
+    assert len(rows) == 6
+    for rate, slowest, unit in rows:
+        assert int(rate.replace(",", "")) >= 1000
+        assert float(slowest) * {"us": 1e-3, "ms": 1, "s": 1e3}[unit] <= int(bound)
+
+
 def defined(path):
     return set(re.findall(r"^def (test_\w+)", (ROOT / path).read_text(encoding="utf-8"), re.M))
 
