@@ -1,13 +1,15 @@
-"""Strong scaling: the same run in 1, 2, ... processes under torchrun, one thread each, or in threads of one process.
+"""Strong scaling: the same rounds in 1, 2, ... threads of one process, or in so many processes under torchrun.
 
+    python benchmarks/scaling.py --threads [1 2 4 8 16] [--method pfedrec fedrap fedncf fedrecgel] [--rounds 6] [--page]
     python benchmarks/scaling.py [--processes 1 2] [--data ml-1m] [--method pfedrec] [--engine fused] [--rounds 20]
                                  [--page]
-    python benchmarks/scaling.py --threads 1 2 4 8 16 --method pfedrec fedrap fedncf fedrecgel
     python benchmarks/scaling.py --mbit 100 [--participation 0.01 0.1 1] [--page]
 
-A round has its evaluation, and lasts as long as its slowest process. With more workers than idle cores the table says
-little. With `--mbit` two machines with a line of that speed between them train 10,000 devices on 100,000 items: two
-network namespaces, which needs root. With `--page` the section of docs/benchmarks.md is written too.
+Without numbers, `--threads` are 1, 2, 4, ... up to the number of cores. A round has its evaluation; seconds are the
+median of rounds, which are the same ones for every number of threads. A round under torchrun lasts as long as its
+slowest process, which has one thread. With more workers than idle cores the table says little. With `--mbit` two
+machines with a line of that speed between them train 10,000 devices on 100,000 items: two network namespaces, which
+needs root. With `--page` the section of docs/benchmarks.md is written too.
 """
 
 from __future__ import annotations
@@ -18,27 +20,56 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+import torch
 from machines import two_machines
 from page import bars, put, table
 from safetensors.numpy import load_file
 
+from federec.data.split import leave_one_out
+from federec.runs.config import RunConfig
+from federec.runtimes.simulation import make_trainer
 
-def measure(asked: argparse.Namespace, method: str, workers: int) -> float:
-    """Median seconds of a round, after the first, which loads kernels."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        command = [sys.executable]
-        if not asked.threads:
-            command += ["-m", "torch.distributed.run", "--nproc-per-node", str(workers), "--standalone"]
-        command += ["-m", "federec", "train", method, "--data", asked.data, "--protocol", "paper"]
-        command += ["--engine", asked.engine, "--rounds", str(asked.rounds), "--out", str(out), "--quiet"]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(workers) if asked.threads else "1"}
-        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-        lines = [json.loads(line)["seconds"] for line in (out / "rounds.jsonl").read_text().splitlines()]
-    return median(sum(line.values()) for line in lines[1:])
+METHODS = ["pfedrec", "fedrap", "fedncf", "fedrecgel"]
+
+
+def in_threads(asked: argparse.Namespace, method: str, counts: list[int]) -> Iterator[tuple[int, float]]:
+    """Each number of threads, and the median seconds of a round. All play the same rounds, after the first."""
+    config = RunConfig(method=method, data=asked.data, protocol="paper", engine=asked.engine)
+    trainer = make_trainer(config, config.build(), leave_one_out(config.load(), config.seed), "cpu")
+    trainer.play(1)
+    first = trainer.state.copy()
+    for count in counts:
+        torch.set_num_threads(count)
+        trainer.state, spent = first.copy(), []
+        for round_ in range(2, asked.rounds + 3):
+            began = time.perf_counter()
+            trainer.play(round_)
+            spent.append(time.perf_counter() - began)
+        yield count, median(spent[1:])  # in the first one threads get their memory
+
+
+def in_processes(asked: argparse.Namespace, method: str, counts: list[int]) -> Iterator[tuple[int, float]]:
+    """Each number of processes, and the median seconds of a round, after the first, which loads kernels."""
+    for count in counts:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "run"
+            command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count), "--standalone"]
+            command += ["-m", "federec", "train", method, "--data", asked.data, "--protocol", "paper"]
+            command += ["--engine", asked.engine, "--rounds", str(asked.rounds), "--out", str(out), "--quiet"]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+            lines = [json.loads(line)["seconds"] for line in (out / "rounds.jsonl").read_text().splitlines()]
+        yield count, median(sum(line.values()) for line in lines[1:])
+
+
+def doubling(most: int) -> list[int]:
+    """1, 2, 4, ... and `most` itself."""
+    return sorted({*(2**power for power in range(most.bit_length())), most})
 
 
 def generated(folder: str) -> str:
@@ -90,34 +121,39 @@ def line_table(asked: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--threads", nargs="+", type=int, help="of one process, instead of several processes")
+    parser.add_argument("--threads", nargs="*", type=int, help="of one process, instead of several processes")
     parser.add_argument("--data", default="ml-1m")
-    parser.add_argument("--method", nargs="+", default=["pfedrec"])
+    parser.add_argument("--method", nargs="+", help=f"default: with threads {' '.join(METHODS)}, else pfedrec")
     parser.add_argument("--engine", default="fused")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, help="default: 6 in threads, 20 in processes")
     parser.add_argument("--mbit", type=int, help="of the line between two machines, instead of processes of one")
     parser.add_argument("--participation", nargs="+", type=float, default=[0.01, 0.1, 1.0], help="with --mbit")
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    threaded = asked.threads is not None
+    counts = (asked.threads or doubling(cores)) if threaded else asked.processes
+    asked.method = asked.method or (METHODS if threaded else ["pfedrec"])
+    asked.rounds = asked.rounds or (6 if threaded else 20)
     if asked.mbit:
         return line_table(asked)
-    title = f"{', '.join(asked.method)} on {asked.data}, {asked.engine} engine, {os.cpu_count()} cores."
+    measure = in_threads if threaded else in_processes
     rows: list[list[str]] = []
     drawn = {}
     for method in asked.method:
-        first = 0.0
-        for workers in asked.threads or asked.processes:
-            seconds = measure(asked, method, workers)
-            first = first or seconds * workers
-            speed_up = first / seconds
+        alone = 0.0
+        for workers, seconds in measure(asked, method, counts):
+            alone = alone or seconds * workers
+            speed_up = alone / seconds
             rows.append([method, str(workers), f"{seconds:.4f}", f"{speed_up:.2f}", f"{speed_up / workers:.0%}"])
             drawn[f"{method}, {workers}"] = {"": seconds}
             print(*rows[-1], flush=True)
-    workers_are = "threads" if asked.threads else "processes"
+    title = f"{', '.join(asked.method)} on {asked.data}, {asked.engine} engine, {cores} cores."
+    workers_are = "threads" if threaded else "processes"
     text = f"{title}\n\n{table(['method', workers_are, 's a round', 'speed-up', 'efficiency'], rows)}"
     print(f"\n{text}")
     if asked.page:
-        name, where = ("scaling-threads", "in one process") if asked.threads else ("scaling", "under torchrun")
+        name, where = ("scaling-threads", "in one process") if threaded else ("scaling", "under torchrun")
         put(name, f"Strong scaling {where}", f"{text}\n\n{bars(name, 'seconds a round', drawn)}")
 
 

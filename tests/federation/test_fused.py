@@ -3,14 +3,17 @@ import pytest
 import torch
 
 from federec.checks.engines import engines_agree
+from federec.checks.rounds import contents
 from federec.cohort.draw import Devices
 from federec.data.interactions import Interactions
 from federec.data.split import leave_one_out
 from federec.evaluation.protocols import protocol
+from federec.federation import fused_base
 from federec.federation.engine import fused_round, neighbours
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, score_own
 from federec.federation.state import State
+from federec.federation.threads import deal
 from federec.methods.fednext import FedNext
 from federec.methods.fedrap import FedRAP
 from federec.plugins.registry import build
@@ -141,6 +144,23 @@ def test_two_threads_do_what_one_does(small, devices):
     close(shared.shared["items"], alone.shared["items"], 1e-6)  # summed in another order
 
 
+@pytest.mark.parametrize("name", ["pfedrec", "fedrap"])
+def test_a_number_of_threads_gives_the_same_bits_each_time(small, devices, monkeypatch, name):
+    monkeypatch.setattr(fused_base, "deal", lambda costs, count, least, most: deal(costs, count, 1, most))
+    method, users, states = small(name), torch.arange(len(devices)), []
+    torch.set_num_threads(3)
+    try:
+        for _ in range(4):
+            _, state, *_ = both(method, devices, 1, users)
+            states.append(contents(state))
+    finally:
+        torch.set_num_threads(1)
+    _, alone, *_ = both(method, devices, 1, users)
+    assert all(torch.equal(value, state[key]) for state in states for key, value in states[0].items())
+    for key, value in contents(alone).items():
+        close(states[0][key], value, 1e-6)
+
+
 @pytest.mark.parametrize("name", [*METHODS, "fedrap"])
 @pytest.mark.parametrize(
     ("plugin", "settings"),
@@ -262,7 +282,7 @@ def test_devices_stop_when_their_loss_has_settled(devices):
         method = FedRAP(**QUIET | {"tolerance": tolerance})
         playing = fused_round(method, State.start(method, devices.n_items, len(devices), 1), devices, 7, 1)
         playing.play(users, users.new_zeros(len(users), 0))
-        assert playing.loss.sum(0)[1] == passes * len(devices)
+        assert playing.sums.loss.sum(0)[1] == passes * len(devices)
 
 
 @pytest.mark.parametrize("settings", [{"norm": "nuclear"}, {"item_lr": 1e6}], ids=str)

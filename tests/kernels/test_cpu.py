@@ -6,6 +6,8 @@ import torch
 from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
+from federec.evaluation.ranking import sampled_ranks
+from federec.federation.fused_base import first_ranks
 from federec.kernels.cpu import DIGIT, Sorting, bits, draw, exp, log1p, shuffled
 
 
@@ -47,7 +49,7 @@ def test_bits_are_those_of_the_streams():
     assert list(all_bits(keys.view(np.uint64), draws.view(np.uint64))) == expected.tolist()
 
 
-@pytest.mark.parametrize("n_items", [40, 3000], ids=["listed", "bisected"])
+@pytest.mark.parametrize("n_items", [40, 3000], ids=["listed", "looked for"])
 def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, n_items):
     devices = Devices.of(random_split(users=9, items=n_items, least=4, most=30, seed=3), False)
     users = devices.lengths(torch.arange(9), 4).argsort(descending=True)
@@ -55,7 +57,7 @@ def test_samples_and_their_order_are_those_of_the_stacked_engine(random_split, n
     orders = [samples.order(epoch) for epoch in (0, 3)]
     for row, user in enumerate(users.tolist()):
         key = samples.key[row].numpy().view(np.uint64)
-        items, open_items = np.zeros(500, np.int32), np.zeros(n_items, np.int32)
+        items, open_items = np.zeros(500, np.int32), np.zeros(n_items + 2, np.int32)
         gaps = devices.gaps[devices.closed_ptr[user] : devices.closed_ptr[user + 1]].numpy()
         positives = devices.train[devices.ptr[user] : devices.ptr[user + 1]].numpy()
         count = drawn(positives, gaps, n_items, key, 4, items, open_items)
@@ -81,3 +83,11 @@ def test_exp():
 def test_log1p():
     x = np.append(np.geomspace(1e-30, 1, 10_000), 0).astype(np.float32)
     assert np.allclose(logarithms(x), np.log1p(x.astype(np.float64)), rtol=5e-7, atol=0)
+
+
+def test_ranks_are_those_of_torch():
+    scores = torch.randn(40, 7, generator=torch.Generator().manual_seed(0)).round()  # with ties
+    scores[3, 2] = scores[5, 0] = torch.nan
+    scores[6, 1] = scores[7, 0] = torch.inf
+    assert torch.equal(first_ranks(scores), sampled_ranks(scores, torch.zeros(40, 7)).int())
+    assert torch.equal(first_ranks(scores), sampled_ranks(scores))

@@ -89,11 +89,11 @@ def test_a_device_that_is_not_evaluated_learns_but_scores_nothing(make):
 
 
 @pytest.mark.parametrize(("loaded", "said"), [(0.01, ["compiling kernels, once (about 10 s)"]), (60.0, [])])
-def test_compiling_is_logged_where_loading_would_be_over(monkeypatch, caplog, loaded, said):
+def test_compiling_is_logged_where_loading_would_be_over(monkeypatch, caplog, small, loaded, said):
     monkeypatch.setattr(engines, "_LOADED", loaded)
     monkeypatch.setattr(engines, "warm_up", lambda *_: time.sleep(0.1))
     devices = type("Devices", (), {"ptr": torch.zeros(1), "n_items": 1})()
-    engine = Fused(None, devices, 0, None, torch.zeros(1))
+    engine = Fused(small("pfedrec"), devices, 0, None, torch.zeros(1))
     with caplog.at_level(logging.INFO, "federec"):
         assert engine.warm_up(None) >= 0.1
         assert engine.warm_up(None) == 0.0

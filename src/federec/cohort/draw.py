@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,6 +84,16 @@ class Devices:
         """What the users have trained on."""
         items = _ragged(self.distinct_ptr, self.distinct, users, 0).long()
         return History(users, items, self.distinct_ptr[users + 1] - self.distinct_ptr[users], self)
+
+    @cached_property
+    def spare(self) -> dict[Any, list[Any]]:
+        """Memory that kernels use again in later rounds, by what it is for."""
+        return {}
+
+    @cached_property
+    def longest(self) -> int:
+        """The most interactions that a device trains on."""
+        return int(self.ptr.diff().max()) if len(self) else 0
 
     @cached_property
     def crammed(self) -> bool:

@@ -7,6 +7,7 @@ has no name, so it disappears with the process, however that ends.
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import tempfile
 from typing import IO, Any
@@ -24,7 +25,12 @@ FRACTION = 0.25
 
 def too_large(shape: tuple[int, ...], dtype: DTypeLike) -> bool:
     """Whether an array of this size belongs in a file."""
-    return _bytes(shape, dtype) > FRACTION * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return _bytes(shape, dtype) > _limit()
+
+
+def _limit() -> int:
+    """Bytes from which on an array belongs in a file."""
+    return int(FRACTION * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def nameless() -> IO[bytes]:
@@ -47,6 +53,16 @@ def mapped(shape: tuple[int, ...], dtype: DTypeLike, file: IO[bytes] | None = No
     return np.memmap(file, dtype, "r+", shape=shape)
 
 
+def untouched(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Zeros that take no memory before they are used. What uses them, in many threads at once, gets it from the
+    operating system; NumPy would have touched all of it in one thread before."""
+    size = _bytes(shape, dtype)
+    pages = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, dtype, math.prod(shape)).reshape(shape)
+
+
 def spread(value: Tensor, devices: int) -> Tensor:
     """A copy of a value for each device, stacked."""
     return duplicate(value.expand(devices, *value.shape))
@@ -66,12 +82,14 @@ class Arena:
     def __init__(self, array: NDArray[Any], device: torch.device) -> None:
         self._array = array if array.flags.owndata or isinstance(array, np.memmap) else array.copy()
         self._file: IO[bytes] | None = None
+        self._whole: NDArray[Any] | None = None
+        """Addresses for all that it may become in memory, of which the table is the beginning."""
         self.tensor = torch.from_numpy(self._array).to(device)
 
     def copy(self, length: int) -> Arena:
         """A copy of the first `length` rows, on the same torch device."""
         other = Arena(self._array[:0].copy(), self.tensor.device)
-        other.reserve(length, length)
+        other.reserve(length, length if self._whole is None else len(self._whole))
         other.tensor[:] = self.tensor[:length]
         return other
 
@@ -82,22 +100,29 @@ class Arena:
             return
         shape = (min(max(length, len(old) * 5 // 4), most), *old.shape[1:])
         if old.device.type == "cpu":
-            self._lengthen(shape)
+            self._lengthen(shape, most)
             self.tensor = torch.from_numpy(self._array)
         else:
             self.tensor = old.new_zeros(shape)
             self.tensor[: len(old)] = old
 
-    def _lengthen(self, shape: tuple[int, ...]) -> None:
+    def _lengthen(self, shape: tuple[int, ...], most: int) -> None:
         old, dtype = self._array, self._array.dtype
         if self._file is not None:
             self._array = mapped(shape, dtype, self._file)
-        elif too_large(shape, dtype) or not old.flags.owndata:  # only its owner may extend memory
+        elif too_large(shape, dtype) or isinstance(old, np.memmap):
             self._file = nameless()
             self._array = mapped(shape, dtype, self._file)
             self._array[: len(old)] = old
-        else:
+            self._whole = None
+        elif len(old) and self._whole is None:
             old.resize(shape, refcheck=False)
+        else:
+            if self._whole is None or len(self._whole) < shape[0]:
+                each = max(1, _bytes(shape[1:], dtype))
+                self._whole = untouched((min(most, max(shape[0], _limit() // each)), *shape[1:]), dtype)
+                self._whole[: len(old)] = old
+            self._array = self._whole[: shape[0]]
 
 
 def _bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:

@@ -141,16 +141,33 @@ class Evaluator:
         codes = candidates.users.numpy()
         self.parts = tuple(Part.of(part, split, codes, device) for part in (split.valid, split.test))
         """Validation and test."""
+        self.rank: Callable[[Tensor], Tensor] = sampled_ranks
+        """Ranks the first column of scores among all columns; an engine may know a faster way."""
         self._asked: tuple[Tensor, Asked] | None = None
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every evaluated user has all candidates."""
+        return bool((self.both >= 0).all())
+
+    @cached_property
+    def _everything(self) -> Asked:
+        """What is asked of all evaluated users."""
+        return self._ask(torch.arange(len(self.users), device=self.users.device))
+
+    def _ask(self, rows: Tensor) -> Asked:
+        items = self.both[rows]
+        return Asked(rows, items, items.flatten(1).long().clamp_(min=0))
 
     def asked(self, users: Tensor) -> Asked:
         """What is asked of these users. On a GPU what was found for the last ones is kept, because those of a round
-        are often the same, and finding it takes longer than ranking."""
+        are often the same, and finding it takes longer than ranking; on a CPU what is asked of all evaluated ones."""
         if self._asked is not None and self._asked[0] is users:
             return self._asked[1]
         rows = self.row[users]  # -1, the additional row of a ranking, for users that are not evaluated
-        items = self.both[rows]
-        asked = Asked(rows, items, items.flatten(1).long().clamp_(min=0))
+        if not users.is_cuda and torch.equal(rows, torch.arange(len(self.users))):
+            return self._everything
+        asked = self._ask(rows)
         if users.is_cuda:
             self._asked = users, asked
         return asked
@@ -191,8 +208,10 @@ class Sampled:
         if not len(users):
             return
         rows, items, codes = self.of.asked(users)
-        scores = score(codes)
-        self._ranks[rows] = sampled_ranks(scores.reshape(items.shape).flatten(0, 1), items.flatten(0, 1)).view(-1, 2)
+        shape = 2 * len(rows), items.shape[2]
+        scores = score(codes).reshape(shape)
+        ranks = self.of.rank(scores) if self.of.complete else sampled_ranks(scores, items.view(shape))
+        self._ranks[rows] = ranks.view(-1, 2).to(self._ranks.dtype)
         self._seen.index_fill_(0, rows, True)
 
     def missing(self) -> Tensor:

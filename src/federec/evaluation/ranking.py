@@ -16,9 +16,11 @@ TOP = 20
 """Length of the recommendation lists kept for coverage and Gini."""
 
 
-def sampled_ranks(scores: Tensor, candidates: Tensor) -> Tensor:
-    """0-based rank of the first column among all columns, [E]; candidates of -1 do not count."""
+def sampled_ranks(scores: Tensor, candidates: Tensor | None = None) -> Tensor:
+    """0-based rank of the first column among all columns, [E]; candidates of -1 do not count, all others do."""
     beaten = scores[:, 1:] < scores[:, :1]
+    if candidates is None:
+        return beaten.shape[1] - beaten.view(torch.uint8).sum(1, dtype=torch.int32)
     return ((candidates[:, 1:] >= 0) & ~beaten).sum(1)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.federation import fused, fused_graph, fused_neural, fused_pairs, fused_products
 from federec.federation.channel import Link
-from federec.federation.fused_base import RoundInputs
+from federec.federation.fused_base import RoundInputs, first_ranks
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.kernels.compiling import NotCompiledError, only_loading
@@ -176,6 +176,7 @@ def warm_up(method: DeviceMethod, state: State, devices: Devices, link: Link | N
     """Compile the kernels, or load what was compiled before."""
     if devices.ptr.device.type == "cpu":  # a round in which no device takes part
         users, items = devices.ptr.new_zeros(0), devices.ptr.new_zeros(0, 1)
+        first_ranks(torch.zeros(0, 1))
     else:
         users, items, state = devices.ptr.new_zeros(1), devices.ptr.new_zeros(1, 2 * (1 + 99)), state.copy()
     fused_round(method, state, devices, 0, 1, link).play(users, items)

@@ -12,10 +12,11 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.store import RowStore
-from federec.federation.fused_base import Emphasising, Floats, FusedRound, RoundInputs, histories, noise_of, on_threads
+from federec.federation.fused_base import Emphasising, Floats, FusedRound, Integers, RoundInputs, histories, noise_of
 from federec.federation.state import State
+from federec.federation.threads import borrowed, even_parts, on_threads
 from federec.kernels import additive, linear, plgc
-from federec.kernels.cpu import Noise, Outcome, Players, Request, Thread
+from federec.kernels.cpu import Noise, Outcome, Parts, Players, Request
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore, Mixing
@@ -26,12 +27,10 @@ class LinearRound(FusedRound):
     """A round of a method with a linear score."""
 
     def __init__(self, form: LinearScore, inputs: RoundInputs) -> None:
-        super().__init__(inputs)
-        self.form = form
-        items = 0 if form.own else self.devices.n_items
-        self.total = np.zeros((self.threads, items, start_of(self.state, form).shape[1]), np.float32)
+        self.form, self.dim = form, start_of(inputs.state, form).shape[1]
+        super().__init__(inputs, 0 if form.own else inputs.devices.n_items, self.dim)
 
-    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
+    def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
         form, method, devices = self.form, self.method, self.devices
         plan = linear.Plan(
             negatives=method.negatives,
@@ -50,20 +49,21 @@ class LinearRound(FusedRound):
         if form.own:
             self.reserve(self.state.stores[form.table], players.users)
         noise = Noise(np.float32(form.laplace), quantiles().numpy())
-        most, dim, mixing = self.most(players.users), self.total.shape[2], mixing_of(self.state, form.mixing)
+        dim, mixing = self.dim, mixing_of(self.state, form.mixing)
         known, tables = histories(devices), linear_tables(self.state, form)
-        emphasising = Emphasising(form.emphasis, devices)
+        emphasising, sizes = Emphasising(form.emphasis, devices), (devices.n_items, self.most(), dim, method.batch)
 
-        def play(thread: Thread) -> None:
-            workspace = linear.linear_workspace(devices.n_items, most, dim, method.batch)
-            mix = plgc.make_mix(mixing, len(workspace.table), dim)
-            emphasis, outcome = emphasising.arrays(len(workspace.table)), outcomes[thread.first]
-            linear.linear_round(thread, plan, noise, workspace, mix, emphasis, known, tables, players, outcome)
+        def play(parts: Parts) -> None:
+            with borrowed(devices, linear.linear_workspace, *sizes) as workspace:
+                mix = plgc.make_mix(mixing, len(workspace.table), dim)
+                emphasis = emphasising.arrays(len(workspace.table))
+                linear.linear_round(parts, plan, noise, workspace, mix, emphasis, known, tables, players, outcome)
 
-        on_threads(self.threads, play)
+        on_threads(ptr, play)
 
     def change(self) -> Params:
-        return {} if self.form.own else {self.form.table: torch.from_numpy(self.total.sum(0))}
+        rows, _ = self.sums.close()
+        return {} if self.form.own else {self.form.table: rows}
 
     def notes(self) -> Params:
         return mixing_note(self.state, self.form.mixing, self.users)
@@ -73,8 +73,8 @@ class AdditiveRound(FusedRound):
     """A round of a method with an additive score."""
 
     def __init__(self, form: AdditiveScore, inputs: RoundInputs) -> None:
-        super().__init__(inputs)
-        self.form = form
+        self.form, self.dim = form, private(inputs.state, form)[0].shape[1]
+        super().__init__(inputs, inputs.devices.n_items, self.dim)
         pace = form.round_decay ** (self.round - 1)
         rate, common_rate, own_rate = (np.float32(step * pace) for step in form.rates)
         away, small = (np.float32(weight) for weight in form.regularisers(self.round))
@@ -95,27 +95,23 @@ class AdditiveRound(FusedRound):
             common_rho=np.float32(form.common_rho),
             alternate=form.alternate,
         )
-        dim = private(self.state, form)[0].shape[1]
-        self.total = np.zeros((self.threads, self.devices.n_items, dim), np.float32)
 
-    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
+    def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
         form, devices = self.form, self.devices
         if form.own:
             self.reserve(self.state.stores[form.own], players.users)
         noise = noise_of(form.laplace if form.common else 0.0)
-        most, dim, mixing = self.most(players.users), self.total.shape[2], mixing_of(self.state, form.mixing)
+        dim, mixing, steps = self.dim, mixing_of(self.state, form.mixing), self.steps
         known, tables = histories(devices), additive_tables(self.state, form)
-        emphasising = Emphasising(form.emphasis, devices)
+        emphasising, sizes = Emphasising(form.emphasis, devices), (devices.n_items, self.most(), dim)
 
-        def play(thread: Thread) -> None:
-            workspace = additive.additive_workspace(devices.n_items, most, dim)
-            mix = plgc.make_mix(mixing, len(workspace.c), dim)
-            emphasis, outcome = emphasising.arrays(len(workspace.c)), outcomes[thread.first]
-            additive.additive_round(
-                thread, self.steps, noise, workspace, mix, emphasis, known, tables, players, outcome
-            )
+        def play(parts: Parts) -> None:
+            with borrowed(devices, additive.additive_workspace, *sizes) as workspace:
+                mix = plgc.make_mix(mixing, len(workspace.c), dim)
+                emphasis = emphasising.arrays(len(workspace.c))
+                additive.additive_round(parts, steps, noise, workspace, mix, emphasis, known, tables, players, outcome)
 
-        on_threads(self.threads, play)
+        on_threads(ptr, play)
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """As in the base; by judges only with shared rows, which a device ranks with beside its own (`with_own`)."""
@@ -123,7 +119,8 @@ class AdditiveRound(FusedRound):
         return scores if judges is not None else with_own(lambda _: scores, self.form, self.state, users, ask)
 
     def change(self) -> Params:
-        return {self.form.common: torch.from_numpy(self.total.sum(0))} if self.form.common else {}
+        rows, _ = self.sums.close()
+        return {self.form.common: rows} if self.form.common else {}
 
     def notes(self) -> Params:
         return mixing_note(self.state, self.form.mixing, self.users)
@@ -133,13 +130,13 @@ def linear_scores(
     form: LinearScore, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
 ) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
-    request, threads, tables = asked(users, items), torch.get_num_threads(), linear_tables(state, form)
+    request, parts, tables = asked(users, items), even_parts(len(users)), linear_tables(state, form)
     if form.own:  # a sum of which one part is missing
         zeros = np.zeros_like(tables.rows)
         sums = additive.Tables(zeros, tables.rows, tables.store, True, tables.weights, tables.biases)
-        on_threads(threads, lambda thread: additive.additive_scores(thread, sums, request))
+        on_threads(parts, lambda some: additive.additive_scores(some, sums, request))
     else:
-        on_threads(threads, lambda thread: linear.linear_scores(thread, tables, request))
+        on_threads(parts, lambda some: linear.linear_scores(some, tables, request))
     return torch.from_numpy(request.scores)
 
 
@@ -148,7 +145,7 @@ def additive_scores(
 ) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows and each device's own."""
     request, tables = asked(users, items), additive_tables(state, form)
-    on_threads(torch.get_num_threads(), lambda thread: additive.additive_scores(thread, tables, request))
+    on_threads(even_parts(len(users)), lambda some: additive.additive_scores(some, tables, request))
     return torch.from_numpy(request.scores)
 
 
@@ -162,13 +159,13 @@ def with_own(
     tables = additive_tables(state, form)
     alone = tables._replace(common=np.zeros_like(tables.common), biases=np.zeros_like(tables.biases))
     request = asked(users, items)
-    on_threads(torch.get_num_threads(), lambda thread: additive.additive_scores(thread, alone, request))
+    on_threads(even_parts(len(users)), lambda some: additive.additive_scores(some, alone, request))
     return shared + torch.from_numpy(request.scores)
 
 
 def asked(users: Tensor, items: Tensor) -> Request:
     """Items [C, K] to score for users, for a kernel."""
-    return Request(users.numpy(), items.int().contiguous().numpy(), np.empty(items.shape, np.float32))
+    return Request(users.numpy(), items.contiguous().numpy(), np.empty(items.shape, np.float32))
 
 
 def start_of(state: State, form: LinearScore) -> Tensor:

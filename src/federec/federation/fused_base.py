@@ -1,9 +1,8 @@
-"""What all rounds that a CPU kernel plays have in common: users are dealt out to threads, changes are summed."""
+"""What all rounds that a CPU kernel plays have in common: threads share the users, changes are summed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,9 @@ from federec.federation.channel import Link
 from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
-from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, Thread, floats
+from federec.federation.threads import Dealt, deal, give_back, lend, one_torch_thread, threads
+from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats
+from federec.kernels.ranks import rank_first
 from federec.methods import forms
 from federec.methods.base import LOSS, DeviceMethod
 from federec.stages.base import Format
@@ -26,6 +27,10 @@ from federec.stages.noise import quantiles
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
+
+_PARTS = 5  # that a thread takes, if all threads are equally fast
+_LEAST = 8  # samples in a part for each row of its sums, if there are more parts than threads: sums cost time too
+_BYTES = 1 << 28  # that the sums of all parts may take, if there are more parts than threads
 
 
 class RoundInputs(NamedTuple):
@@ -39,22 +44,46 @@ class RoundInputs(NamedTuple):
     link: Link
 
 
+class Sums:
+    """What the devices of a round send and lose, summed."""
+
+    def __init__(self, devices: Devices, shape: tuple[int, ...], values: int) -> None:
+        """`shape` is that of the item rows which are sent, [M, dim], `values` the size of all layers."""
+        self.devices, self.threads, self.least = devices, threads(), _LEAST * shape[0]
+        self.most = (
+            1
+            if self.threads == 1
+            else max(1, min(_PARTS, _BYTES // (4 * self.threads * (math.prod(shape) + values + 1))))
+        )
+        """Parts for each thread."""
+        self.shapes = [(self.threads * self.most, *size) for size in (shape, (values,))]
+        self.rows, self.layers = (lend(devices, floats, *size) for size in self.shapes)
+        self.loss = np.zeros((self.threads * self.most, 8))
+
+    def parts(self, lengths: Integers) -> Dealt:
+        """Users, sorted by falling lengths, in parts with a sum for each."""
+        return deal(lengths, self.threads, self.least, self.most)
+
+    def close(self) -> tuple[Tensor, Tensor]:
+        """The sums of item rows [M, dim] and layers [values] over all devices."""
+        sums = []
+        for parts, size in zip((self.rows, self.layers), self.shapes, strict=True):
+            sums.append(torch.from_numpy(parts[0].copy()))
+            parts[0] = 0
+            give_back(self.devices, parts, floats, *size)
+        return sums[0], sums[1]
+
+
 class FusedRound:
     """One round, a few users at a time. A subclass drives the kernel of one form."""
 
     layers: tuple[str, ...] = ()
     """Shared layers that devices change."""
-    total: Floats
-    """[threads, M, dim] each thread's sum of the devices' changes of item rows."""
-    layer_total: Floats
-    """[threads, values] the same of all layers."""
 
-    def __init__(self, inputs: RoundInputs) -> None:
+    def __init__(self, inputs: RoundInputs, *shape: int, values: int = 0) -> None:
+        """`shape` is that of the item rows which devices change, [M, dim], `values` the size of all layers."""
         self.method, self.state, self.devices, self.seed, self.round, self.link = inputs
-        self.threads = torch.get_num_threads()
-        self.loss = np.zeros((self.threads, 2))
-        """Each thread's sum of losses, and how many."""
-        self.layer_total = np.zeros((self.threads, 0), np.float32)
+        self.sums = Sums(self.devices, shape, values)
         self.sent: list[Integers] = []
         self.users: list[Tensor] = []
         """Who has played."""
@@ -62,31 +91,31 @@ class FusedRound:
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
         weights or those of `judges` [C, values]."""
-        # Longest first, dealt out to the threads in turn: all end at about the same time.
-        order = self.devices.lengths(users, self.method.negatives).argsort(descending=True, stable=True)
+        lengths = self.devices.lengths(users, self.method.negatives)
+        order = lengths.argsort(descending=True, stable=True)
+        dealt = self.sums.parts(lengths[order].numpy())
+        order = order[torch.from_numpy(dealt.order)]
         players = Players(
             users=users[order].numpy(),
             keys=self.devices.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
-            ask=ask.int()[order].numpy(),
-            judges=np.zeros((0, 0), np.float32) if judges is None else judges[order].numpy(),
+            places=order.numpy(),
+            ask=ask.contiguous().numpy(),
+            judges=np.zeros((0, 0), np.float32) if judges is None else judges.numpy(),
         )
         scored = np.zeros(ask.shape, np.float32)
         sent = np.zeros((len(users), 3 + len(self.layers)), np.int64)
-        sums = zip(self.total, self.layer_total, self.loss, strict=True)
-        self.learn(players, [Outcome(scored, sent, *each) for each in sums])
+        self.learn(players, dealt.ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss))
         self.sent.append(sent)
         self.users.append(users)
-        scores = torch.empty(ask.shape)
-        scores[order] = torch.from_numpy(scored)
-        return scores
+        return torch.from_numpy(scored)
 
-    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
-        """Run the kernel in each thread, which has an outcome of its own."""
+    def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
+        """Run the kernel in all threads. `ptr`: where parts of the players begin."""
         raise NotImplementedError(f"{type(self).__name__}.learn")
 
-    def most(self, users: Integers) -> int:
-        """The most samples that one of these users draws. The longest comes first."""
-        return int(self.devices.lengths(torch.from_numpy(users[:1]), self.method.negatives).sum())
+    def most(self) -> int:
+        """The most samples that a device draws."""
+        return self.devices.longest * (1 + self.method.negatives)
 
     def reserve(self, store: RowStore, users: Integers) -> None:
         """Make space in a store for all rows that the users will touch."""
@@ -115,9 +144,13 @@ class FusedRound:
 
     def finish(self, sum_: Sum = list) -> RoundReport:
         """The server settles the round."""
+        with one_torch_thread():
+            return self._finish(sum_)
+
+    def _finish(self, sum_: Sum) -> RoundReport:
         n_items, total = self.devices.n_items, self.change()
         up, down = self.traffic(total)
-        figures = {LOSS: torch.from_numpy(self.loss.sum(0)), **self.notes()}
+        figures = {LOSS: torch.from_numpy(self.sums.loss.sum(0)[:2]), **self.notes()}
         learned = Learned(int(up.sum()), int(down.sum()), figures)
         aggregator = self.link.aggregator(n_items)
         aggregator.merge(total, len(up))
@@ -125,17 +158,16 @@ class FusedRound:
         return settle(self.method, self.state, aggregator, self.link, learned, random, sum_)
 
 
+def first_ranks(scores: Tensor) -> Tensor:
+    """`evaluation.ranking.sampled_ranks` where all candidates count."""
+    ranks = np.empty(len(scores), np.int32)
+    rank_first(scores.contiguous().numpy(), ranks)
+    return torch.from_numpy(ranks)
+
+
 def fetched(held: Tensor, width: int, n_items: int, format_: Format) -> Tensor:
     """Bytes of the rows that devices fetch: those they hold, or all where they send all."""
     return Format("all" if format_.rows == "all" else "changed").table(held, width, n_items)
-
-
-def on_threads(count: int, kernel: Callable[[Thread], None]) -> None:
-    """Call a kernel, which lets go of Python's lock, once in each of `count` threads."""
-    if count == 1:
-        return kernel(Thread(0, 1))
-    with ThreadPoolExecutor(count) as pool:
-        list(pool.map(kernel, [Thread(first, count) for first in range(count)]))
 
 
 class Emphasising:

@@ -10,9 +10,10 @@ from federec import streams
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
-from federec.federation.fused_base import Emphasising, FusedRound, RoundInputs, histories, on_threads
+from federec.federation.fused_base import Emphasising, FusedRound, Integers, RoundInputs, histories
 from federec.federation.state import State
-from federec.kernels.cpu import Outcome, Players, Thread, floats
+from federec.federation.threads import borrowed, even_parts, on_threads
+from federec.kernels.cpu import Outcome, Parts, Players
 from federec.kernels.graph import Graph, Plan, Server, graph_results, graph_round, make_attention, make_workspace
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import GraphScore
@@ -23,16 +24,14 @@ class GraphRound(FusedRound):
     """A round of a method with graph attention. Devices rank when it is over: `play` scores nothing."""
 
     def __init__(self, form: GraphScore, inputs: RoundInputs) -> None:
-        super().__init__(inputs)
         self.form, self.layers = form, (*form.layers, form.vectors, "peers")
-        self.graph, self.server = graph_of(form, self.devices), server_of(form, self.state)
+        self.graph, self.server = graph_of(form, inputs.devices), server_of(form, inputs.state)
         self.dim = self.server.rows.shape[1]
-        self.total = floats(self.threads, *self.server.rows.shape)
-        self.layer_total = floats(self.threads, (self.dim + 2) * self.dim)
+        super().__init__(inputs, *self.server.rows.shape, values=(self.dim + 2) * self.dim)
         self.fresh = torch.zeros_like(self.state.shared[form.vectors])
         """How the vectors that users send differ from those that they sent before."""
 
-    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
+    def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
         form, method, users = self.form, self.method, torch.from_numpy(players.users)
         n_items, longest = self.devices.n_items, int(np.diff(self.graph.ptr).max())
         plan = Plan(
@@ -42,31 +41,34 @@ class GraphRound(FusedRound):
             noise=np.float32(form.noise),
             quantiles=quantiles().numpy(),
         )
-        most, learned_from = self.most(players.users), histories(self.devices)
+        devices, learned_from = self.devices, histories(self.devices)
         emphasising, matching = Emphasising(form.emphasis, self.devices), matching_keys(users)
         vector = self.state.private[form.user][users]
         gradient = torch.zeros_like(vector)
 
-        def play(thread: Thread) -> None:
-            work = make_workspace(n_items, most, longest, form.neighbours, self.dim)
-            graph_round(
-                *(thread, plan, work, emphasising.arrays(len(work.ids)), learned_from, self.graph, self.server),
-                *(players, matching, vector.numpy(), gradient.numpy(), outcomes[thread.first]),
-            )
+        sizes = n_items, self.most(), longest, form.neighbours, self.dim
 
-        on_threads(self.threads, play)
+        def play(parts: Parts) -> None:
+            with borrowed(devices, make_workspace, *sizes) as work:
+                graph_round(
+                    *(parts, plan, work, emphasising.arrays(len(work.ids)), learned_from, self.graph, self.server),
+                    *(players, matching, vector.numpy(), gradient.numpy(), outcome),
+                )
+
+        on_threads(ptr, play)
         m, v, t = (self.state.private[f"{form.user}/{part}"][users] for part in "mvt")
         Adam().step_(vector, gradient, m, v, t, form.rate)
         for part, value in (("", vector), ("/m", m), ("/v", v), ("/t", t)):
             self.state.private[form.user + part][users] = value
-        outcomes[0].sent[:, 6] = (vector != 0).sum(1).numpy()
+        outcome.sent[:, 6] = (vector != 0).sum(1).numpy()
         self.fresh[users] = vector - self.state.shared[form.vectors][users]
 
     def change(self) -> Params:
         d = self.dim
-        gat, *attention = torch.from_numpy(self.layer_total.sum(0)).split([d * d, d, d])
+        rows, sums = self.sums.close()
+        gat, *attention = sums.split([d * d, d, d])
         layers = dict(zip(self.form.layers, (gat.view(d, d), *attention), strict=True))
-        return {self.form.table: torch.from_numpy(self.total.sum(0)), **layers, self.form.vectors: self.fresh}
+        return {self.form.table: rows, **layers, self.form.vectors: self.fresh}
 
     def traffic(self, total: Params) -> tuple[Tensor, Tensor]:
         """Up: rows, layers and the user's vector; down: rows with their codes, layers and the vectors of peers."""
@@ -111,11 +113,11 @@ def graph_scores(
     vectors, out = state.shared[form.vectors][users], torch.zeros(len(users), server.rows.shape[1])
     longest, matching = int(np.diff(graph.ptr).max()), matching_keys(users)
 
-    def attend(thread: Thread) -> None:
-        attention = make_attention(longest, form.neighbours, out.shape[1])
-        graph_results(thread, attention, graph, server, users.numpy(), matching, vectors.numpy(), out.numpy())
+    def attend(parts: Parts) -> None:
+        with borrowed(devices, make_attention, longest, form.neighbours, out.shape[1]) as attention:
+            graph_results(parts, attention, graph, server, users.numpy(), matching, vectors.numpy(), out.numpy())
 
-    on_threads(torch.get_num_threads(), attend)
+    on_threads(even_parts(len(users)), attend)
     rows = state.shared[form.table]
     same = items.stride(0) == 0  # everybody scores the same items
     asked = rows[items[0]].expand(len(users), -1, -1) if same else rows[items]

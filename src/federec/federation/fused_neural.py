@@ -11,9 +11,10 @@ from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
 from federec.federation.fused import asked as request_of
 from federec.federation.fused import mixing_note, mixing_of
-from federec.federation.fused_base import Emphasising, Floats, FusedRound, RoundInputs, histories, noise_of, on_threads
+from federec.federation.fused_base import Emphasising, Floats, FusedRound, Integers, RoundInputs, histories, noise_of
 from federec.federation.state import State
-from federec.kernels.cpu import Outcome, Players, Thread, floats
+from federec.federation.threads import borrowed, even_parts, on_threads
+from federec.kernels.cpu import Outcome, Parts, Players
 from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores, personal_scores
 from federec.kernels.network_plgc import make_network_mix
 from federec.kernels.neural import Own, Plan, Server, neural_round, neural_workspace
@@ -28,17 +29,15 @@ class NeuralRound(FusedRound):
     `play` scores nothing."""
 
     def __init__(self, form: NeuralScore, inputs: RoundInputs) -> None:
-        super().__init__(inputs)
         self.form, self.layers = form, () if form.dual else form.layers
-        self.shape, self.net = network(self.state, form)
-        self.rows = item_rows(self.state, form)
+        self.shape, self.net = network(inputs.state, form)
+        self.rows = item_rows(inputs.state, form)
+        super().__init__(inputs, *self.rows.shape, values=0 if form.dual else len(self.net.flat))
         # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
         same = len(self.rows) if form.gradients and not form.dual else 0
         self.known = first_products(self.state.shared[form.tables[-1]][:same], self.net)
-        self.total = floats(self.threads, *self.rows.shape)
-        self.layer_total = floats(self.threads, 0 if form.dual else len(self.net.flat))
 
-    def learn(self, players: Players, outcomes: list[Outcome]) -> None:
+    def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
         form, method, users = self.form, self.method, torch.from_numpy(players.users)
         plan = Plan(
             negatives=method.negatives,
@@ -57,7 +56,7 @@ class NeuralRound(FusedRound):
         )
         # Rows of one step on all samples have patterns in common, those of a batch hardly any. Where there is but one
         # layer, all would have the same.
-        most, merge = self.most(players.users), form.gradients and len(self.shape.hidden) > 1
+        most, merge = self.most(), form.gradients and len(self.shape.hidden) > 1
         step = most if form.gradients else method.batch
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers], dtype=np.int64)
         server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy())
@@ -65,25 +64,26 @@ class NeuralRound(FusedRound):
         unused = [torch.zeros(len(users), 1)] * (4 - len(kept))
         values, m, v, t = (each.numpy() for each in (*kept, *unused))
         own = Own(values, m, v, t, own_layers(self.state, form))
-        learned_from, emphasising = histories(self.devices), Emphasising(form.emphasis, self.devices)
-        mixing = mixing_of(self.state, form.mixing)
+        devices, noise, mixing = self.devices, noise_of(form.laplace), mixing_of(self.state, form.mixing)
+        known, emphasising = histories(devices), Emphasising(form.emphasis, devices)
 
-        def play(thread: Thread) -> None:
-            workspace = neural_workspace(self.devices.n_items, most, step, self.shape, merge)
-            held, rows = len(workspace.table), len(workspace.batch.rows)
-            mix = make_network_mix(mixing, held, rows, self.shape.dim, self.shape.hidden[-1])
-            emphasis, noise, outcome = emphasising.arrays(held), noise_of(form.laplace), outcomes[thread.first]
-            neural_round(thread, plan, noise, workspace, mix, emphasis, learned_from, server, players, own, outcome)
+        def play(parts: Parts) -> None:
+            with borrowed(devices, neural_workspace, devices.n_items, most, step, self.shape, merge) as workspace:
+                held, rows = len(workspace.table), len(workspace.batch.rows)
+                mix = make_network_mix(mixing, held, rows, self.shape.dim, self.shape.hidden[-1])
+                emphasis = emphasising.arrays(held)
+                neural_round(parts, plan, noise, workspace, mix, emphasis, known, server, players, own, outcome)
 
-        on_threads(self.threads, play)
+        on_threads(ptr, play)
         for names, value in zip(names_kept(form), kept, strict=True):
             put(self.state.private, names, users, value)
 
     def change(self) -> Params:
         tables = [self.state.shared[name] for name in self.form.tables]
         layers = [self.state.shared[name] for name in self.layers]
-        rows = torch.from_numpy(self.total.sum(0)).split([table.shape[1] for table in tables], 1)
-        parts = torch.from_numpy(self.layer_total.sum(0)).split([layer.numel() for layer in layers])
+        rows_sum, layers_sum = self.sums.close()
+        rows = rows_sum.split([table.shape[1] for table in tables], 1)
+        parts = layers_sum.split([layer.numel() for layer in layers])
         shaped = (part.view(layer.shape) for part, layer in zip(parts, layers, strict=True))
         return dict(zip((*self.form.tables, *self.layers), (*rows, *shaped), strict=True))
 
@@ -132,20 +132,25 @@ def neural_scores(
     if form.dual:
         return _personal_scores(form, state, shape, users, items)
     *product, rows = (state.shared[name] for name in form.tables)
-    asked = torch.zeros(len(rows), dtype=torch.bool)
-    asked[items] = True
-    place = asked.cumsum(0, dtype=torch.int32) - 1
-    v = product[0] if product else rows[:, :0]
-    products, values = first_products(rows[asked], net), taken(state.private, form.users, users)
+    v, ask = product[0] if product else rows[:, :0], items
+    if items.numel() < len(rows):  # else about all are asked for
+        asked, ask = items.unique(return_inverse=True)
+        rows, v = rows[asked], v[asked]
+    products, values = first_products(rows, net), taken(state.private, form.users, users)
     offsets = values[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
     order, widths = _reach(products, offsets)
     above = net.weights[1] if len(net.weights) > 1 else net.top[shape.product : -1]
     above[:] = above[order.numpy()]
     products, offsets = products.index_select(1, order), offsets.index_select(1, order)
-    wanted = Items(products.numpy(), v[asked].numpy())
-    asking = Users(values.numpy(), offsets.numpy(), widths.numpy(), place[items].numpy())
-    out, threads = np.empty(items.shape, np.float32), torch.get_num_threads()
-    on_threads(threads, lambda thread: network_scores(thread, net, make_tile(shape, first=1), wanted, asking, out))
+    wanted = Items(products.numpy(), v.numpy())
+    asking = Users(values.numpy(), offsets.numpy(), widths.numpy(), ask.contiguous().numpy())
+    out = np.empty(items.shape, np.float32)
+
+    def score(parts: Parts) -> None:
+        with borrowed(devices, make_tile, shape, 1) as tile:
+            network_scores(parts, net, tile, wanted, asking, out)
+
+    on_threads(even_parts(len(users)), score)
     return torch.from_numpy(out)
 
 
@@ -154,10 +159,10 @@ def _personal_scores(form: NeuralScore, state: State, shape: Shape, users: Tenso
     request, rows, layers = request_of(users, items), item_rows(state, form).numpy(), own_layers(state, form)
     values = taken(state.private, form.users, users).numpy()
 
-    def score(thread: Thread) -> None:
-        personal_scores(thread, make_net(shape), make_tile(shape), rows, values, layers, request)
+    def score(parts: Parts) -> None:
+        personal_scores(parts, make_net(shape), make_tile(shape), rows, values, layers, request)
 
-    on_threads(torch.get_num_threads(), score)
+    on_threads(even_parts(len(users)), score)
     return torch.from_numpy(request.scores)
 
 

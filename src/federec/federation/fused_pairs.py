@@ -9,10 +9,11 @@ from torch import Tensor
 
 from federec.cohort.draw import Devices
 from federec.federation.device import Learned
-from federec.federation.fused_base import RoundInputs, on_threads
+from federec.federation.fused_base import RoundInputs
 from federec.federation.scoring import score_global
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
+from federec.federation.threads import on_threads
 from federec.kernels import pairs
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import DecayedPairs
@@ -24,7 +25,6 @@ class PairsRound:
     def __init__(self, form: DecayedPairs, inputs: RoundInputs) -> None:
         self.form, self.inputs = form, inputs
         self.names, n_items = form.parts(inputs.round), inputs.devices.n_items
-        self.threads = torch.get_num_threads()
         self.total = np.zeros((len(self.names), n_items, n_items), np.float32)
         self.users: list[Tensor] = []
         """Who has played."""
@@ -35,7 +35,8 @@ class PairsRound:
             sequences = sequences_of(self.inputs.devices, users)
             longest = int((sequences.end - sequences.begin).max(initial=1))
             tables = pairs.Tables(*(table.numpy() for table in self.form.tables(self.inputs.round, longest)))
-            on_threads(self.threads, lambda thread: pairs.add_pairs(thread, tables, sequences, self.total))
+            items = np.arange(self.total.shape[1] + 1)
+            on_threads(items, lambda owned: pairs.add_pairs(owned, tables, sequences, self.total))
         return torch.zeros(ask.shape)
 
     def finish(self, sum_: Sum = list) -> RoundReport:

@@ -9,11 +9,12 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.cohort.update import Update
 from federec.federation.device import Learned, learn
-from federec.federation.fused_base import Floats, RoundInputs, on_threads
+from federec.federation.fused_base import Floats, RoundInputs
 from federec.federation.scoring import score_global
 from federec.federation.server import RoundReport, Sum, receive, server_random, settle
 from federec.federation.state import State
-from federec.kernels.sampled import Pairs, sampled_pull, sampled_rows, sort_pairs
+from federec.federation.threads import in_threads, threads
+from federec.kernels.sampled import Pairs, Thread, sampled_pull, sampled_rows, sort_pairs
 from federec.mathematics.sampled import Pulled, Whole, using
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import SampledProducts
@@ -47,17 +48,18 @@ class Sampled:
             return Whole().rows(hidden, weight, bias, owner, ids)
         pairs, out = _sorted(owner, ids, len(bias)), torch.empty(len(ids), bias.shape[1])
         given = (hidden.detach().contiguous().numpy(), self.turned(weight), bias.numpy(), out.numpy())
-        on_threads(torch.get_num_threads(), lambda thread: sampled_rows(thread, pairs, *given))
+        count = threads()
+        in_threads(count, lambda number: sampled_rows(Thread(number, count), pairs, *given))
         return out
 
     def pull(self, hidden: Tensor, weight: Tensor, owner: Tensor, ids: Tensor, gradient: Tensor) -> Pulled:
-        pairs, threads = _sorted(owner, ids, weight.shape[1]), torch.get_num_threads()
+        pairs, count = _sorted(owner, ids, weight.shape[1]), threads()
         of_weight, of_bias = torch.empty_like(weight), torch.zeros(weight.shape[1:])
-        of_hidden = np.zeros((threads, *hidden.shape), np.float32)
+        of_hidden = np.zeros((count, *hidden.shape), np.float32)
         given = (hidden.contiguous().numpy(), self.turned(weight), gradient.contiguous().numpy())
         found = of_weight.numpy(), of_bias.numpy()
-        on_threads(threads, lambda thread: sampled_pull(thread, pairs, *given, *found, of_hidden[thread.first]))
-        return Pulled(of_weight, of_bias, torch.from_numpy(of_hidden.sum(0) if threads > 1 else of_hidden[0]))
+        in_threads(count, lambda one: sampled_pull(Thread(one, count), pairs, *given, *found, of_hidden[one]))
+        return Pulled(of_weight, of_bias, torch.from_numpy(of_hidden.sum(0) if count > 1 else of_hidden[0]))
 
 
 def _sorted(owner: Tensor, ids: Tensor, n_items: int) -> Pairs:

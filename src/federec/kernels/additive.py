@@ -23,6 +23,8 @@ from federec.kernels.cpu import (
     release,
     send,
     shuffled,
+    summed_turns,
+    turns,
 )
 from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, end, logits, meet, mixed_errors, redundancy, weigh
@@ -83,7 +85,7 @@ class Workspace(NamedTuple):
     """[rows]"""
     c: Any
     d: Any
-    """[rows, dim] the device's rows, less their scales; d stays 0 where there is none."""
+    """[rows, dim] the device's rows, less their scales; d is 0 where there is none."""
     scale: Any
     """[2] what c and d are multiplied by."""
     w: Any
@@ -446,7 +448,7 @@ def _score(slot_of: Any, c: Any, shared: Any, judge: Any, items: Any, out: Any) 
 
 @kernel
 def additive_round(
-    thread: Any, steps: Any, noise: Any, workspace: Any, mix: Any, emphasis: Any, histories: Any, tables: Any,
+    parts: Any, steps: Any, noise: Any, workspace: Any, mix: Any, emphasis: Any, histories: Any, tables: Any,
     players: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users: their u, b and d step in place, the changes of c are added up. Items are scored
@@ -454,7 +456,7 @@ def additive_round(
     `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same. `noise`: None where
     there is none."""
     samples, positive, b, dim = workspace.samples, workspace.positive, workspace.b, workspace.c.shape[1]
-    for index in range(thread.first, len(players.users), thread.every):
+    for part, index in summed_turns(parts, out):
         user, key = players.users[index], players.keys[index]
         held, count, stride = draw_rows(samples, histories, user, key, steps.negatives)
         ids, c, d = samples.ids[:held], workspace.c[:held], workspace.d[:held]
@@ -465,19 +467,22 @@ def additive_round(
         if tables.keeps:
             look_up(tables.start, ids, d)
             recall(tables.store, user, samples.slot_of, d)
+        else:
+            d.fill(0)
         workspace.w[:dim] = tables.weights[user]
         b[0] = tables.biases[user]
         begin(mix, user, c)
         emphasise(emphasis, user, samples.slot_of, held)
-        _device(workspace, held, count, mix, emphasis, key, steps, out.loss)
+        _device(workspace, held, count, mix, emphasis, key, steps, out.loss[part])
         end(mix, user)
         tables.weights[user] = workspace.w[:dim]
         tables.biases[user] = b[0]
-        judge = players.judges[index] if len(players.judges) else _with_bias(workspace)
-        _score(samples.slot_of, c, tables.common, judge, players.ask[index], out.scores[index])
+        place = players.places[index]
+        judge = players.judges[place] if len(players.judges) else _with_bias(workspace)
+        _score(samples.slot_of, c, tables.common, judge, players.ask[place], out.scores[place])
         if noise is not None:
             laplace(c, ids, key, 0, noise)
-        send(ids, c, tables.common, out.total, out.sent[index])
+        send(ids, c, tables.common, out.total[part], out.sent[index])
         if tables.keeps:
             keep(tables.store, user, samples.slot_of, ids, d)
         else:
@@ -485,14 +490,14 @@ def additive_round(
 
 
 @kernel
-def additive_scores(thread: Any, tables: Any, request: Any) -> None:
+def additive_scores(parts: Any, tables: Any, request: Any) -> None:
     """Scores with the server's rows and each device's own, of one thread's users."""
     shared, start, keeps, users, scores = tables.common, tables.start, tables.keeps, request.users, request.scores
     held, pages, page_ids, page_rows = tables.store
     n_items, dim = start.shape
     page = page_ids.shape[1]
     number_of = np.full(n_items, -1, np.int32)  # an item's number among the rows that the device holds
-    for index in range(thread.first, len(users), thread.every):
+    for index in turns(parts):
         user = users[index]
         w, items = tables.weights[user], request.ask[index]
         if keeps:

@@ -9,6 +9,7 @@ import numpy as np
 
 from federec import streams
 from federec.kernels.compiling import jit
+from federec.kernels.machine import count_on, fetch
 
 _GOLDEN = np.uint64(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
 _FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
@@ -19,13 +20,17 @@ _LAPLACE = np.uint64(streams.LAPLACE)
 
 DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
+LINE = 16
+"""Numbers of 32 bits in a line of memory."""
+_AHEAD = 16  # rows that are on their way from memory while one is at work
 
 
 def floats(*sizes: int) -> Any:
-    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time."""
+    """Zeros that begin with a line of memory: reading 16 at once would else take two lines each time. Nothing else is
+    in their last line, which another thread might write."""
     size = math.prod(sizes)
-    values = np.zeros(size + 15, np.float32)
-    start = -(values.ctypes.data // 4) % 16
+    values = np.zeros(-(-size // LINE) * LINE + LINE - 1, np.float32)
+    start = -(values.ctypes.data // 4) % LINE
     return values[start : start + size].reshape(sizes)
 
 
@@ -34,11 +39,16 @@ def integers(*sizes: int) -> Any:
     return np.zeros(sizes, np.int32)
 
 
-class Thread(NamedTuple):
-    """Which of the users a thread plays: the `first` and from there `every` second, third, ... one."""
+class Parts(NamedTuple):
+    """The users who play, cut into parts. A thread that is done with a part takes the next one, so that all threads end
+    at about the same time, however fast each of them is."""
 
-    first: int
-    every: int
+    ptr: Any
+    """[parts + 1] where each part begins."""
+    next: Any
+    """[1] the part to be taken next; all threads count on here."""
+    ended: Any
+    """[parts, 8] for each part, in the first place: how many of the two sums that are merged at it are ready."""
 
 
 class Histories(NamedTuple):
@@ -56,6 +66,8 @@ class Players(NamedTuple):
     users: Any
     keys: Any
     """Of their random streams in the round."""
+    places: Any
+    """Where each user is in the arrays `ask`, `judges` and `Outcome.scores`."""
     ask: Any
     """[C, K] items to score with each user's own rows."""
     judges: Any
@@ -64,18 +76,19 @@ class Players(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Where one thread puts what comes of its users."""
+    """Where threads put what comes of the users. Sums are those of each part, so that they do not depend on which
+    thread took it; at the end those of the first part are the sums of all, and the others are 0."""
 
     scores: Any
     """[C, K] of the items that are asked for."""
     sent: Any
     """[C, 3 + layers] rows that each user held, rows and values it changed; then values it changed of each layer."""
     total: Any
-    """[M, dim] the sum of what users send of item rows."""
+    """[parts, M, dim] the sum of what users send of item rows."""
     layer_total: Any
-    """The same of layers; empty where none are sent."""
+    """[parts, values] the same of layers; no values where none are sent."""
     loss: Any
-    """[2] the sum of the losses, and their number."""
+    """[parts, 8] the sum of the losses, and their number; the rest fills a line of memory. These are not merged."""
 
 
 class Request(NamedTuple):
@@ -105,6 +118,7 @@ class Samples(NamedTuple):
     slot_of: Any
     """[n_items] an item's row in the device's tables; -1: it has none."""
     open_items: Any
+    """[n_items + 2] for drawing."""
     ids: Any
     """The item of each row; one place more than there can be rows."""
     drawn: Any
@@ -136,7 +150,60 @@ def make_samples(n_items: int, most: int) -> Samples:
     """For any device with at most `most` samples."""
     sorting = Sorting(integers(most), integers(most), integers(most), integers(most), integers(1 << DIGIT))
     slot_of = np.full(n_items, -1, np.int32)
-    return Samples(slot_of, integers(n_items), integers(min(most, n_items) + 1), integers(most), sorting)
+    return Samples(slot_of, integers(n_items + 2), integers(min(most, n_items) + 1), integers(most), sorting)
+
+
+@jit
+def turns(parts: Any) -> Any:
+    """Places of the users whom a thread takes, one after the other."""
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):  # noqa: UP028 - numba has no `yield from`
+            yield index
+        part = count_on(parts.next)
+
+
+@jit
+def summed_turns(parts: Any, out: Any) -> Any:
+    """Part and place of the users whom a thread plays. When a part is over, its sums are merged."""
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            yield part, index
+        _merge(parts.ended, part, out)
+        part = count_on(parts.next)
+
+
+@jit
+def _merge(ended: Any, part: int, out: Any) -> None:
+    """Add sums up in a tree: those of parts 2 k and 2 k + 1, then those of four parts, and so on. The thread that ends
+    the second of two sums adds them, so no thread waits, and the order of the sums does not depend on them."""
+    span = 1
+    while span < len(ended):
+        first = part - part % (2 * span)
+        second = first + span
+        if second < len(ended):
+            if count_on(ended[second]) == 0:
+                return
+            for row in range(out.total.shape[1]):
+                _move(out.total[second, row], out.total[first, row])
+            _move(out.layer_total[second], out.layer_total[first])
+        part, span = first, 2 * span
+
+
+@jit
+def _move(values: Any, to: Any) -> None:
+    """Add values to others; they are 0 then."""
+    for k in range(len(values)):
+        to[k] += values[k]
+        values[k] = 0
+
+
+@jit
+def fetch_row(table: Any, row: int) -> None:
+    """Begin to load a row of a table."""
+    for column in range(0, table.shape[1], LINE):
+        fetch(table, row, column)
 
 
 @jit
@@ -196,16 +263,24 @@ def list_open(gaps: Any, n_items: int, open_items: Any) -> None:
 
 
 @jit
-def open_item(gaps: Any, rank: int) -> int:
-    """The rank-th open item: rank + #{k : gaps[k] <= rank}, by bisection."""
-    low, high = 0, len(gaps)
-    while low < high:
-        middle = (low + high) >> 1
-        if gaps[middle] <= rank:
-            low = middle + 1
-        else:
-            high = middle
-    return rank + low
+def find_open(gaps: Any, n_items: int, ranks: Any, counts: Any) -> None:
+    """From ranks among the open items to the items: rank + #{k : gaps[k] <= rank}. Items are cut into blocks, about
+    four for each closed one, and `counts` [n_items + 2] says how many gaps lie before each block."""
+    shift = 0
+    while n_items >> shift > 4 * len(gaps) + 4:
+        shift += 1
+    blocks = (n_items >> shift) + 1
+    counts[: blocks + 1] = 0
+    for k in range(len(gaps)):
+        counts[(gaps[k] >> shift) + 1] += 1
+    for block in range(blocks):
+        counts[block + 1] += counts[block]
+    for slot in range(len(ranks)):
+        rank = ranks[slot]
+        k = counts[rank >> shift]
+        while k < len(gaps) and gaps[k] <= rank:
+            k += 1
+        ranks[slot] = rank + k
 
 
 @jit
@@ -217,15 +292,18 @@ def draw(positives: Any, gaps: Any, n_items: int, key: Any, negatives: int, item
     for slot in range(len(ranks)):
         random = bits(key, _NEGATIVES + np.uint64(slot)) >> np.uint64(32)
         ranks[slot] = np.int32((random * np.uint64(n_open)) >> np.uint64(32))
-    listed = len(ranks) * 24 > n_items  # listing all open items once costs less than bisecting for each
-    if listed:
+    if len(ranks) * 24 > n_items:  # listing all open items once costs less than looking for each
         list_open(gaps, n_items, open_items)
+        for slot in range(len(ranks)):
+            ranks[slot] = open_items[ranks[slot]]
+    else:
+        find_open(gaps, n_items, ranks, open_items)
     count, slot = 0, 0
     for positive in positives:
         items[count] = positive
         count += 1
         for _ in range(each):
-            items[count] = open_items[ranks[slot]] if listed else open_item(gaps, ranks[slot])
+            items[count] = ranks[slot]
             slot += 1
             count += 1
     return count
@@ -292,8 +370,10 @@ def copy(values: Any, out: Any) -> None:
 @jit
 def look_up(table: Any, rows: Any, out: Any) -> None:
     """Copy these rows of a table."""
+    last = len(rows) - 1
     for i in range(len(rows)):
         row = rows[i]
+        fetch_row(table, rows[min(i + _AHEAD, last)])
         for k in range(out.shape[1]):
             out[i, k] = table[row, k]
 
@@ -378,13 +458,19 @@ def laplace(values: Any, ids: Any, key: Any, place: int, noise: Any) -> None:
 
 @jit
 def send(ids: Any, table: Any, shared: Any, total: Any, sent: Any) -> None:
-    """Add the changes of a device's rows to the total. `sent`: rows held, rows changed, values changed."""
+    """Add the changes of a device's rows to the total. `sent`: rows held, rows changed, values changed. They are
+    written once: other threads write to the same line of memory."""
+    rows: Any = 0
+    values: Any = 0
+    last = len(table) - 1
     for row in range(len(table)):
-        item, changed = ids[row], 0
+        item, changed = ids[row], np.int32(0)
+        fetch_row(total, ids[min(row + _AHEAD, last)])
+        fetch_row(shared, ids[min(row + _AHEAD, last)])
         for k in range(table.shape[1]):
             change = table[row, k] - shared[item, k]
             total[item, k] += change
-            changed += change != 0
-        sent[1] += changed > 0
-        sent[2] += changed
-    sent[0] = len(table)
+            changed += np.int32(change != 0)
+        rows += changed > 0
+        values += changed
+    sent[0], sent[1], sent[2] = len(table), rows, values

@@ -19,7 +19,7 @@ import numpy as np
 
 from federec import streams
 from federec.kernels.compiling import jit, kernel
-from federec.kernels.cpu import bits, draw, emphasise, exp, floats, integers, log1p, sigmoid
+from federec.kernels.cpu import bits, draw, emphasise, exp, floats, integers, log1p, sigmoid, summed_turns, turns
 
 _MATCHING = np.uint64(streams.MATCHING)
 _COVER = np.uint64(streams.COVER)
@@ -148,7 +148,7 @@ def make_workspace(n_items: int, most: int, longest: int, neighbours: int, dim: 
         attention=make_attention(longest, neighbours, dim),
         slot_of=np.full(n_items, -1, np.int32),
         covered=np.zeros(n_items, np.bool_),
-        open_items=integers(n_items),
+        open_items=integers(n_items + 2),
         ids=integers(rows),
         drawn=integers(most),
         node=integers(rows),
@@ -402,7 +402,7 @@ def _send(values: Any, place: int, row: int, key: Any, plan: Any, random: Any, t
 @jit
 def _send_rows(work: Any, held: int, key: Any, plan: Any, total: Any, sent: Any) -> None:
     """Send a device's rows and its pseudo rows, each of which is a copy of one of its own; no item has a row then."""
-    n_items = len(work.slot_of)
+    n_items, count, rows, values = len(work.slot_of), 0, 0, 0
     for i in range(plan.pseudo):
         random = bits(key, _COVER + np.uint64(i)) >> np.uint64(32)
         work.covered[np.int64((random * np.uint64(n_items)) >> np.uint64(32))] = True
@@ -414,16 +414,17 @@ def _send_rows(work: Any, held: int, key: Any, plan: Any, total: Any, sent: Any)
             random = bits(key, _LIKE + np.uint64(item)) >> np.uint64(32)
             row = np.int32((random * np.uint64(held)) >> np.uint64(32))
         filled = _send(work.table[row], 3, item, key, plan, work.random, total[item])
-        sent[0] += 1
-        sent[1] += filled > 0
-        sent[2] += filled
+        count += 1
+        rows += filled > 0
+        values += filled
         work.slot_of[item] = -1
         work.covered[item] = False
+    sent[0], sent[1], sent[2] = count, rows, values
 
 
 @kernel
 def graph_round(
-    thread: Any, plan: Any, work: Any, emphasis: Any, histories: Any, graph: Any, server: Any, players: Any,
+    parts: Any, plan: Any, work: Any, emphasis: Any, histories: Any, graph: Any, server: Any, players: Any,
     matching: Any, vectors: Any, gradients: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users. `matching`: keys by which each one's peers are drawn. `vectors` [C, d] are the
@@ -431,7 +432,7 @@ def graph_round(
     counts, its peers go to `out`. `emphasis`: None where all samples weigh the same."""
     dim = vectors.shape[1]
     ends = (0, dim * dim, dim * dim + dim, dim * dim + 2 * dim)
-    for index in range(thread.first, len(players.users), thread.every):
+    for part, index in summed_turns(parts, out):
         user, key, sent = players.users[index], players.keys[index], out.sent[index]
         held = _draw(work, histories, user, key, plan)
         emphasise(emphasis, user, work.slot_of, held)
@@ -440,22 +441,22 @@ def graph_round(
                 work.pull[row] *= emphasis.of_row[row]
         count = _attend(server, graph, user, matching[index], vectors[index], work.attention)
         items = graph.items[graph.ptr[user] : graph.ptr[user] + count]
-        out.loss[0] += _learn(work, server, items, held, vectors[index], gradients[index])
-        out.loss[1] += 1
+        out.loss[part, 0] += _learn(work, server, items, held, vectors[index], gradients[index])
+        out.loss[part, 1] += 1
         for layer in range(3):
-            part = slice(ends[layer], ends[layer + 1])
-            sent[3 + layer] = _send(work.layers[part], layer, 0, key, plan, work.random, out.layer_total[part])
-        _send_rows(work, held, key, plan, out.total, sent)
+            one = slice(ends[layer], ends[layer + 1])
+            sent[3 + layer] = _send(work.layers[one], layer, 0, key, plan, work.random, out.layer_total[part, one])
+        _send_rows(work, held, key, plan, out.total[part], sent)
         for j in range(count):
             sent[7] += work.attention.counts[j]
 
 
 @kernel
 def graph_results(
-    thread: Any, attention: Any, graph: Any, server: Any, users: Any, matching: Any, vectors: Any, out: Any
+    parts: Any, attention: Any, graph: Any, server: Any, users: Any, matching: Any, vectors: Any, out: Any
 ) -> None:  # fmt: skip
     """x [C, d] of one thread's users."""
-    for index in range(thread.first, len(users), thread.every):
+    for index in turns(parts):
         _attend(server, graph, users[index], matching[index], vectors[index], attention)
         for k in range(out.shape[1]):
             out[index, k] = attention.result[k]

@@ -28,6 +28,8 @@ from federec.kernels.cpu import (
     send,
     shuffled,
     sigmoid,
+    summed_turns,
+    turns,
 )
 from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, blend, end, step_mixed
@@ -334,7 +336,7 @@ def _score(slot_of: Any, table: Any, shared: Any, w: Any, items: Any, out: Any) 
 
 @kernel
 def linear_round(
-    thread: Any, plan: Any, noise: Any, workspace: Any, mix: Any, emphasis: Any, histories: Any, tables: Any,
+    parts: Any, plan: Any, noise: Any, workspace: Any, mix: Any, emphasis: Any, histories: Any, tables: Any,
     players: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users. Their w and b step in place, the changes of their rows are added up, and items
@@ -343,7 +345,7 @@ def linear_round(
     weigh the same."""
     samples, shared, judges = workspace.samples, tables.rows, players.judges
     dim = shared.shape[1]
-    for index in range(thread.first, len(players.users), thread.every):
+    for part, index in summed_turns(parts, out):
         user, key = players.users[index], players.keys[index]
         held, count, stride = draw_rows(samples, histories, user, key, plan.negatives)
         ids, table = samples.ids[:held], workspace.table[:held]
@@ -354,27 +356,28 @@ def linear_round(
         w = _with_bias(tables.weights, tables.biases, user, workspace.w)
         begin(mix, user, table)
         emphasise(emphasis, user, samples.slot_of, held)
-        _fit(workspace, mix, emphasis, key, count, plan, out.loss)
+        _fit(workspace, mix, emphasis, key, count, plan, out.loss[part])
         _keep(w, tables.weights, tables.biases, user)
         end(mix, user)
         if plan.own:
             keep(tables.store, user, samples.slot_of, ids, table)
             continue
-        ask, scores = players.ask[index], out.scores[index]
-        judge = judges[index, : dim + 1] if len(judges) else w
+        place = players.places[index]
+        ask, scores = players.ask[place], out.scores[place]
+        judge = judges[place, : dim + 1] if len(judges) else w
         _score(samples.slot_of, table, shared, judge, ask, scores)
         if mix is not None:
-            blend(scores, judge, shared, ask, judges[index, dim + 1] if len(judges) else mix.state[1])
+            blend(scores, judge, shared, ask, judges[place, dim + 1] if len(judges) else mix.state[1])
         if noise.scale > 0:
             laplace(table, ids, key, 0, noise)
-        send(ids, table, shared, out.total, out.sent[index])
+        send(ids, table, shared, out.total[part], out.sent[index])
         release(samples, held)
 
 
 @kernel
-def linear_scores(thread: Any, tables: Any, request: Any) -> None:
+def linear_scores(parts: Any, tables: Any, request: Any) -> None:
     """Scores with the server's rows, of one thread's users."""
     w = np.empty(tables.rows.shape[1] + 1, np.float32)
-    for index in range(thread.first, len(request.users), thread.every):
+    for index in turns(parts):
         _with_bias(tables.weights, tables.biases, request.users[index], w)
         _logits(tables.rows, request.ask[index], w, request.scores[index])

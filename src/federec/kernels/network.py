@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from federec.kernels.compiling import jit, kernel
-from federec.kernels.cpu import copy, even, exp, floats, log1p, look_up, sigmoid
+from federec.kernels.cpu import copy, even, exp, floats, log1p, look_up, sigmoid, turns
 from federec.kernels.patterns import Patterns, add_up, forget, take_in, transpose
 
 _PRODUCTS = 1_000_000  # in one multiplication: up to that OpenBLAS takes matrices as they lie, near the machine's limit
@@ -374,12 +374,12 @@ class Users(NamedTuple):
 
 
 @kernel
-def network_scores(thread: Any, net: Any, tile: Any, items: Any, users: Any, scores: Any) -> None:
+def network_scores(parts: Any, net: Any, tile: Any, items: Any, users: Any, scores: Any) -> None:
     """Scores [C, K] with the server's rows, of one thread's users."""
     ask = users.ask
     size, last = even(ask.shape[1], len(tile.error)), len(tile.hidden) - 1
     buffer = tile.hidden[0].ravel()
-    for index in range(thread.first, len(ask), thread.every):
+    for index in turns(parts):
         width = users.widths[index]
         for start in range(0, ask.shape[1], size):
             asked = ask[index, start : start + size]
@@ -404,10 +404,10 @@ def load_layers(layers: Any, user: int, out: Any) -> None:
 
 @kernel
 def personal_scores(
-    thread: Any, net: Any, tile: Any, rows: Any, values: Any, layers: Any, request: Any
+    parts: Any, net: Any, tile: Any, rows: Any, values: Any, layers: Any, request: Any
 ) -> None:  # fmt: skip
     """Scores with the server's rows, of one thread's users, each by layers of its own."""
     nowhere = np.zeros(len(rows), np.int32)
-    for index in range(thread.first, len(request.users), thread.every):
+    for index in turns(parts):
         load_layers(layers, request.users[index], net.flat)
         score_own(tile, nowhere, rows[:0], rows, request.ask[index], net, values[index], request.scores[index])

@@ -25,6 +25,7 @@ from federec.kernels.cpu import (
     release,
     send,
     shuffled,
+    summed_turns,
 )
 from federec.kernels.network import (
     Batch,
@@ -324,14 +325,16 @@ def _side(sides: Any, drawn: Any, stride: int) -> None:
 @jit
 def _send_gradients(ids: Any, table: Any, total: Any, sent: Any) -> None:
     """As `send`, of rows that are what is sent."""
+    rows: Any = 0
+    values: Any = 0
     for row in range(len(table)):
-        item, filled = ids[row], 0
+        item, filled = ids[row], np.int32(0)
         for k in range(table.shape[1]):
             total[item, k] += table[row, k]
-            filled += table[row, k] != 0
-        sent[1] += filled > 0
-        sent[2] += filled
-    sent[0] = len(table)
+            filled += np.int32(table[row, k] != 0)
+        rows += filled > 0
+        values += filled
+    sent[0], sent[1], sent[2] = len(table), rows, values
 
 
 @jit
@@ -373,14 +376,14 @@ def _keep_layers(values: Any, layers: Any, user: int) -> None:
 
 @kernel
 def neural_round(
-    thread: Any, plan: Any, noise: Any, workspace: Any, mixing: Any, emphasis: Any, histories: Any, server: Any,
+    parts: Any, plan: Any, noise: Any, workspace: Any, mixing: Any, emphasis: Any, histories: Any, server: Any,
     players: Any, own: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users. What they keep steps in place, what they send of rows and layers is added up.
     `mixing`: see `kernels.network_plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same.
     `noise`: None where there is none."""
-    samples, judges = workspace.samples, players.judges
-    for index in range(thread.first, len(players.users), thread.every):
+    samples, judges, first = workspace.samples, players.judges, True
+    for part, index in summed_turns(parts, out):
         user, key = players.users[index], players.keys[index]
         held, count, stride = draw_rows(samples, histories, user, key, plan.negatives)
         ids, table, drawn, slots = samples.ids[:held], workspace.table[:held], samples.drawn[:count], workspace.slots
@@ -396,9 +399,10 @@ def neural_round(
         if plan.dual:
             load_layers(own.layers, user, workspace.net.flat)
             turn(workspace.net)
-        elif plan.moves or index == thread.first:  # else they are as they were
+        elif plan.moves or first:  # else they are as they were
             copy(server.layers, workspace.net.flat)
             turn(workspace.net)
+            first = False
         workspace.outbox.fill(0)
         span = plan.batch if plan.moves else count
         for epoch in range(plan.epochs):
@@ -408,24 +412,25 @@ def neural_round(
             for start in range(0, count, span):
                 stop = min(count, start + span)
                 m, v, t = own.m[index], own.v[index], own.t[index]
-                _learn(workspace, mixing, emphasis, start, stop, plan, server, m, v, t, out.loss)
+                _learn(workspace, mixing, emphasis, start, stop, plan, server, m, v, t, out.loss[part])
         copy(workspace.user, own.values[index])
         if mixing is not None:
             end(mixing.mix, user)
         if plan.dual:
             _keep_layers(workspace.net.flat, own.layers, user)
+            place = players.places[index]
             if len(judges):
-                copy(judges[index], workspace.user)
-                copy(judges[index, len(workspace.user) :], workspace.net.flat)
+                copy(judges[place], workspace.user)
+                copy(judges[place, len(workspace.user) :], workspace.net.flat)
             tuned = table[: held if plan.moves else 0]
-            ask, scores = players.ask[index], out.scores[index]
+            ask, scores = players.ask[place], out.scores[place]
             score_own(workspace.tile, samples.slot_of, tuned, server.rows, ask, workspace.net, workspace.user, scores)
         elif plan.moves:
             _climb(workspace.net.flat, server.layers, np.float32(-1.0), workspace.outbox)
         _add_noise(noise, ids, table, workspace.batch.v.shape[1], workspace.outbox, server.ends, key)
         if plan.moves:
-            send(ids, table, server.rows, out.total, out.sent[index])
+            send(ids, table, server.rows, out.total[part], out.sent[index])
         else:
-            _send_gradients(ids, table, out.total, out.sent[index])
-        _send_layers(workspace.outbox, server.ends, out.layer_total, out.sent[index, 3:])
+            _send_gradients(ids, table, out.total[part], out.sent[index])
+        _send_layers(workspace.outbox, server.ends, out.layer_total[part], out.sent[index, 3:])
         release(samples, held)

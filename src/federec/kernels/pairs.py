@@ -1,9 +1,9 @@
 """CPU kernel that sums over devices what each of them says of pairs of its items, number for number as in torch.
 
 What a device says of a pair only depends on how far apart the two items are in its order, which of them comes first,
-and how many items follow the later one: tables have it. A thread owns every second, third, ... row of the totals, so
-no two threads write to the same memory and there is one copy of the totals, whatever the number of threads. It
-collects a row in 64 bits, over all devices that have the item.
+and how many items follow the later one: tables have it. Each row of the totals is one thread's, so no two threads write
+to the same memory and there is one copy of the totals, whatever the number of threads. A row is collected in 64 bits,
+over all devices that have the item.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from federec.kernels.compiling import kernel
+from federec.kernels.cpu import turns
 
 
 class Tables(NamedTuple):
@@ -42,13 +43,13 @@ class Sequences(NamedTuple):
 
 
 @kernel
-def add_pairs(thread: Any, tables: Any, sequences: Any, total: Any) -> None:
+def add_pairs(owned: Any, tables: Any, sequences: Any, total: Any) -> None:
     """Add one thread's rows of all parts to `total` [parts, items, items]."""
     later, earlier, following = tables
     items, begin, end, places, ptr = sequences
     parts, n_items, _ = total.shape
     row = np.zeros((n_items, parts))
-    for item in range(thread.first, n_items, thread.every):
+    for item in turns(owned):
         if ptr[item] == ptr[item + 1]:
             continue
         for place in places[ptr[item] : ptr[item + 1]]:

@@ -11,6 +11,13 @@ from federec.kernels.columns import add_sums, dots
 from federec.kernels.compiling import jit, kernel
 
 
+class Thread(NamedTuple):
+    """Which of the items a thread takes: the `first` and from there `every` second, third, ... one."""
+
+    first: int
+    every: int
+
+
 class Pairs(NamedTuple):
     """Pairs sorted by item."""
 

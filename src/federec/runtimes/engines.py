@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -21,7 +21,9 @@ from federec.federation.round import play
 from federec.federation.scoring import Neighbour, Ranking, rank_own, score_global
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
+from federec.federation.threads import all_torch_threads, one_torch_thread
 from federec.methods.base import DeviceMethod
+from federec.methods.forms import AdditiveScore, LinearScore, NeuralScore
 
 log = logging.getLogger("federec")
 
@@ -33,6 +35,10 @@ _SCORES = 1 << 22
 """Scores of all items that a CPU's kernel holds for some users at a time."""
 
 
+_WHOLE = (LinearScore, AdditiveScore, NeuralScore)
+"""Forms whose rounds and scores the CPU's kernels do as a whole: torch has little to do beside them."""
+
+
 class Engine(Protocol):
     """Plays the rounds of one method on one set of devices."""
 
@@ -40,6 +46,9 @@ class Engine(Protocol):
     """Users to score at a time on a few items each."""
     full: int
     """Users to score at a time on all items."""
+
+    def torch_threads(self) -> AbstractContextManager[None]:
+        """Within it, rounds are played and evaluated."""
 
     def warm_up(self, state: State) -> float:
         """Get ready for the first round; the seconds that this took, 0 where nothing had to be done."""
@@ -66,6 +75,9 @@ class Stacked:
     def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link) -> None:
         self.method, self.devices, self.seed, self.link = method, devices, seed, link
         self.few, self.full = (256, 32) if _on_cpu(devices) else (1 << 12, 256)
+
+    def torch_threads(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def warm_up(self, state: State) -> float:
         return 0.0
@@ -103,14 +115,18 @@ class Fused:
     def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link, evaluated: Tensor) -> None:
         """`evaluated`: for each device, whether it is ranked."""
         self.method, self.devices, self.seed, self.link, self.evaluated = method, devices, seed, link, evaluated
+        self.alone = _on_cpu(devices) and isinstance(method.fused_form(devices.n_items), _WHOLE)
         some = max(8, min(128, _SCORES // devices.n_items))
-        self.few, self.full = (1 << 11, some) if _on_cpu(devices) else (1 << 14, 256)
+        self.few, self.full = (1 << (13 if self.alone else 11), some) if _on_cpu(devices) else (1 << 14, 256)
         self.warm = False
         self._parts: tuple[Tensor, tuple[tuple[Tensor, ...], Tensor]] | None = None
 
+    def torch_threads(self) -> AbstractContextManager[None]:
+        return one_torch_thread() if self.alone else nullcontext()
+
     def compiled(self, state: State) -> bool:
         """Whether the kernels have been compiled on this machine before."""
-        with _one_torch_thread():
+        with one_torch_thread():
             return compiled(self.method, state, self.devices, self.link)
 
     def warm_up(self, state: State) -> float:
@@ -142,13 +158,14 @@ class Fused:
         if thorough:
             whole = torch.stack(thorough).any(0)
             all_items = torch.arange(self.devices.n_items, device=users.device)
-            for some in (chosen for part in parts for chosen in part[whole[part]].split(self.full)):
+            for some in (chosen for part in parts for chosen in _some(part[whole[part]], self.full)):
                 # A user learns only once, so the rankings share all items' scores.
                 scores = playing.play(some, all_items.expand(len(some), -1))
-                for ranks in own:
-                    ranks.add(some, partial(scores.gather, 1))
-            parts = tuple(part[~whole[part]] for part in parts)
-        with _one_torch_thread():
+                with all_torch_threads():
+                    for ranks in own:
+                        ranks.add(some, partial(scores.gather, 1))
+            parts = tuple(some for part in parts for some in _some(part[~whole[part]], self.few))
+        with one_torch_thread():
             few = [ranks for ranks in own if ranks.whole is None]
             assert len(few) <= 1  # a second one would have the users learn again
             for some in parts:
@@ -171,7 +188,7 @@ class Fused:
         if self._parts is None or self._parts[0] is not users:
             ranked = self.evaluated[users]
             asked = users[ranked]
-            self._parts = users, (asked.split(self.few) if len(asked) else (), users[~ranked])
+            self._parts = users, (tuple(_some(asked, self.few)), users[~ranked])
         return self._parts[1]
 
     def score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
@@ -183,12 +200,6 @@ def _on_cpu(devices: Devices) -> bool:
     return devices.ptr.device.type == "cpu"
 
 
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Torch's other threads would spin for some milliseconds after each operation, on cores that kernels use."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def _some(users: Tensor, size: int) -> Iterable[Tensor]:
+    """The users, `size` at a time; torch would split nobody into one part."""
+    return users.split(size) if len(users) else ()

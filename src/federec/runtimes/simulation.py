@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -36,10 +37,12 @@ from federec.evaluation.selection import SampleRanks, Selection
 from federec.federation.channel import Channel, Link
 from federec.federation.device import learn
 from federec.federation.engine import why_not
+from federec.federation.fused_base import first_ranks
 from federec.federation.round import select
 from federec.federation.scoring import rank_own, score_global
 from federec.federation.server import Sum
 from federec.federation.state import State
+from federec.federation.threads import all_torch_threads
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod
 from federec.methods.forms import DecayedPairs, NeuralScore
@@ -253,10 +256,16 @@ class DeviceTrainer:
             choice = _COMPILED if ready and group.size == 1 else _SHORT
         self.engine_choice = choice
         self.engine: Engine = fused if choice.used == "fused" else self.stacked
+        if choice.used == "fused" and torch.device(device).type == "cpu":
+            self.evaluator.rank = first_ranks
         self.own = method.view == "own"
         """Whether devices rank with rows that they tune in the round."""
 
     def play(self, round_: int) -> Played:
+        with self.engine.torch_threads():
+            return self._play(round_)
+
+    def _play(self, round_: int) -> Played:
         compiling = self.engine.warm_up(self.state)
         began = time.perf_counter()
         model = self.state.copy() if self.own else self.state
@@ -374,9 +383,10 @@ class DeviceTrainer:
 
     def _rank_global(self, ranks: Sampled | SampleRanks, state: State) -> None:
         """Rank the users who are not ranked yet with the server's rows."""
-        size = self.engine.few if ranks.whole is None else self.engine.full
-        for users in self.group.mine(ranks.missing()).split(size):
-            ranks.add(users, partial(self.engine.score, state, users))
+        few = ranks.whole is None
+        with nullcontext() if few else all_torch_threads():
+            for users in self.group.mine(ranks.missing()).split(self.engine.few if few else self.engine.full):
+                ranks.add(users, partial(self.engine.score, state, users))
 
 
 class CentralTrainer:

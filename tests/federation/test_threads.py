@@ -1,0 +1,90 @@
+"""Threads share users in parts that depend on nothing but the users' costs and the number of threads."""
+
+from __future__ import annotations
+
+import os
+from itertools import count, pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from federec.cohort.draw import Devices
+from federec.federation.threads import (
+    all_torch_threads,
+    deal,
+    even_parts,
+    give_back,
+    lend,
+    on_threads,
+    one_torch_thread,
+    threads,
+)
+
+
+@pytest.fixture(autouse=True)
+def three():
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(("least", "most", "parts"), [(1, 5, 15), (10**6, 5, 3), (1, 1, 3), (400, 5, 6)])
+def test_parts_become_smaller_and_cost_the_same_for_each_thread(least, most, parts):
+    costs = np.sort(np.random.default_rng(0).integers(1, 60, 100))[::-1]
+    order, ptr = deal(costs, 3, least, most)
+    assert sorted(order) == list(range(100)) and len(ptr) == 1 + parts and ptr[0] == 0 and ptr[-1] == 100
+    sums = np.array([costs[order[a:b]].sum() for a, b in pairwise(ptr)]).reshape(-1, 3)
+    halves = np.array([1.0] if len(sums) == 1 else [0.5**k for k in [*range(1, len(sums)), len(sums) - 1]])
+    assert np.abs(sums - costs.sum() / 3 * halves[:, None]).max() <= 1.5 * costs[0]
+    assert all((np.diff(order[a:b]) > 0).all() for a, b in pairwise(ptr))  # the longest come first
+
+
+@pytest.mark.parametrize("costs", [[], [0, 0], [7]], ids=str)
+def test_few_users_are_all_in_some_part(costs):
+    order, ptr = deal(np.array(costs, np.int64), 3, 1, 5)
+    assert order.tolist() == list(range(len(costs))) and ptr[0] == 0 and ptr[-1] == len(costs)
+    assert even_parts(len(costs))[0] == 0 and even_parts(len(costs))[-1] == len(costs)
+
+
+def test_torch_has_one_thread_while_kernels_keep_theirs():
+    with one_torch_thread():
+        assert torch.get_num_threads() == 1 and threads() == 3
+        with one_torch_thread():
+            assert threads() == 3
+        with all_torch_threads():
+            assert torch.get_num_threads() == threads() == 3
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == threads() == 3
+
+
+def test_an_error_in_any_thread_is_raised_when_all_have_ended():
+    numbers, ended = count(), []
+
+    def work(parts):
+        number = next(numbers)
+        ended.append(number)
+        if number == 1:
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        on_threads(np.arange(9), work)
+    assert sorted(ended) == [0, 1, 2]
+
+
+def test_a_forked_process_starts_threads_of_its_own():
+    calls = []
+    on_threads(np.arange(9), calls.append)
+    child = os.fork()
+    if child == 0:
+        on_threads(np.arange(9), calls.append)  # would wait for ever for threads that are not here
+        os._exit(len(calls))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+
+
+def test_memory_is_used_again_by_one_at_a_time(random_split):
+    devices = Devices.of(random_split(), False)
+    one, other = lend(devices, np.zeros, 3), lend(devices, np.zeros, 3)
+    assert one is not other
+    give_back(devices, one, np.zeros, 3)
+    assert lend(devices, np.zeros, 3) is one and lend(devices, np.zeros, 4) is not one
