@@ -27,6 +27,9 @@ Metrics = dict[str, float]
 RANKINGS = ("sampled", "full")
 NAMES = tuple(f"{name}@{k}" for k in CUTS for name in ("hr", "ndcg", "mrr", "recall", "precision", "map"))
 """Of the metrics of ranks."""
+_PLACES = np.arange(max(CUTS))
+_DIVISORS = np.stack([np.ones(len(_PLACES)), np.log2((_PLACES + 2).astype(np.float32)), _PLACES + 1])
+"""By what a hit at each place is divided: for HR, NDCG and MRR."""
 
 
 def metric_of(text: str) -> tuple[str, str]:
@@ -46,15 +49,10 @@ def rank_metrics(ranks: Tensor | NDArray[np.int64], owner: Tensor | None = None)
         assert not isinstance(ranks, np.ndarray)
         users, row = owner.unique(return_inverse=True)
         return {name: float(values.mean()) for name, values in user_metrics(ranks, row, len(users)).items()}
-    last = max(CUTS)
-    whole = np.asarray(ranks).astype(np.int64)
-    with np.errstate(invalid="ignore"):  # of nobody, metrics are not a number
-        fraction = np.bincount(np.minimum(whole, last), minlength=last + 1)[:last] / len(whole)
-    position = np.arange(last)
-    hr, ndcg, mrr = (
-        values.cumsum().tolist()
-        for values in (fraction, fraction / np.log2((position + 2).astype(np.float32)), fraction / (position + 1))
-    )
+    values, last = np.asarray(ranks, np.int64), max(CUTS)
+    counts = np.bincount(np.minimum(values, last), minlength=last + 1)[:last]
+    fraction = counts / len(values) if len(values) else np.full(last, np.nan)  # of nobody, not a number
+    hr, ndcg, mrr = (fraction / _DIVISORS).cumsum(1).tolist()
     out: Metrics = {}
     for k in CUTS:
         out |= {
