@@ -1,3 +1,5 @@
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -159,6 +161,25 @@ def test_a_number_of_threads_gives_the_same_bits_each_time(small, devices, monke
     assert all(torch.equal(value, state[key]) for state in states for key, value in states[0].items())
     for key, value in contents(alone).items():
         close(states[0][key], value, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["pfedrec", "fedrap", "fedncf", "fedpergnn"])
+def test_what_a_kernel_was_given_is_free_after_the_round(small, devices, monkeypatch, name):
+    given, make = [], fused_base.Outcome
+
+    def watched(*arrays):
+        given.extend(weakref.ref(array) for array in arrays)
+        return make(*arrays)
+
+    monkeypatch.setattr(fused_base, "Outcome", watched)
+    method, users = small(name, **({"hidden": (7, 5, 3)} if name == "fedncf" else {})), torch.arange(len(devices))
+    state, items = State.start(method, 60, len(devices), 0), torch.arange(60).expand(len(devices), -1)
+    playing = fused_round(method, state, devices, 0, 1)
+    playing.play(users, items)
+    playing.finish()
+    del playing
+    devices.spare.clear()
+    assert given and not any(one() is not None for one in given)
 
 
 @pytest.mark.parametrize("name", [*METHODS, "fedrap"])

@@ -20,12 +20,12 @@ from federec.kernels.cpu import (
     laplace,
     look_up,
     make_samples,
+    merge,
     release,
     send,
     shuffled,
-    summed_turns,
-    turns,
 )
+from federec.kernels.machine import count_on
 from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, end, logits, meet, mixed_errors, redundancy, weigh
 
@@ -456,37 +456,41 @@ def additive_round(
     `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same. `noise`: None where
     there is none."""
     samples, positive, b, dim = workspace.samples, workspace.positive, workspace.b, workspace.c.shape[1]
-    for part, index in summed_turns(parts, out):
-        user, key = players.users[index], players.keys[index]
-        held, count, stride = draw_rows(samples, histories, user, key, steps.negatives)
-        ids, c, d = samples.ids[:held], workspace.c[:held], workspace.d[:held]
-        positive[:held] = False
-        for sample in range(0, count, stride):
-            positive[samples.drawn[sample]] = True
-        look_up(tables.common, ids, c)
-        if tables.keeps:
-            look_up(tables.start, ids, d)
-            recall(tables.store, user, samples.slot_of, d)
-        else:
-            d.fill(0)
-        workspace.w[:dim] = tables.weights[user]
-        b[0] = tables.biases[user]
-        begin(mix, user, c)
-        emphasise(emphasis, user, samples.slot_of, held)
-        _device(workspace, held, count, mix, emphasis, key, steps, out.loss[part])
-        end(mix, user)
-        tables.weights[user] = workspace.w[:dim]
-        tables.biases[user] = b[0]
-        place = players.places[index]
-        judge = players.judges[place] if len(players.judges) else _with_bias(workspace)
-        _score(samples.slot_of, c, tables.common, judge, players.ask[place], out.scores[place])
-        if noise is not None:
-            laplace(c, ids, key, 0, noise)
-        send(ids, c, tables.common, out.total[part], out.sent[index])
-        if tables.keeps:
-            keep(tables.store, user, samples.slot_of, ids, d)
-        else:
-            release(samples, held)
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            user, key = players.users[index], players.keys[index]
+            held, count, stride = draw_rows(samples, histories, user, key, steps.negatives)
+            ids, c, d = samples.ids[:held], workspace.c[:held], workspace.d[:held]
+            positive[:held] = False
+            for sample in range(0, count, stride):
+                positive[samples.drawn[sample]] = True
+            look_up(tables.common, ids, c)
+            if tables.keeps:
+                look_up(tables.start, ids, d)
+                recall(tables.store, user, samples.slot_of, d)
+            else:
+                d.fill(0)
+            workspace.w[:dim] = tables.weights[user]
+            b[0] = tables.biases[user]
+            begin(mix, user, c)
+            emphasise(emphasis, user, samples.slot_of, held)
+            _device(workspace, held, count, mix, emphasis, key, steps, out.loss[part])
+            end(mix, user)
+            tables.weights[user] = workspace.w[:dim]
+            tables.biases[user] = b[0]
+            place = players.places[index]
+            judge = players.judges[place] if len(players.judges) else _with_bias(workspace)
+            _score(samples.slot_of, c, tables.common, judge, players.ask[place], out.scores[place])
+            if noise is not None:
+                laplace(c, ids, key, 0, noise)
+            send(ids, c, tables.common, out.total[part], out.sent[index])
+            if tables.keeps:
+                keep(tables.store, user, samples.slot_of, ids, d)
+            else:
+                release(samples, held)
+        merge(parts.ended, part, out)
+        part = count_on(parts.next)
 
 
 @kernel
@@ -497,22 +501,25 @@ def additive_scores(parts: Any, tables: Any, request: Any) -> None:
     n_items, dim = start.shape
     page = page_ids.shape[1]
     number_of = np.full(n_items, -1, np.int32)  # an item's number among the rows that the device holds
-    for index in turns(parts):
-        user = users[index]
-        w, items = tables.weights[user], request.ask[index]
-        if keeps:
-            for k in range(held[user]):
-                number_of[page_ids[pages[user, k // page], k % page]] = k
-        for place in range(len(items)):
-            item = items[place]
-            value, k = tables.biases[user], number_of[item]
-            for j in range(dim):
-                value += w[j] * shared[item, j]
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            user = users[index]
+            w, items = tables.weights[user], request.ask[index]
             if keeps:
-                row = page_rows[pages[user, k // page], k % page] if k >= 0 else start[item]
+                for k in range(held[user]):
+                    number_of[page_ids[pages[user, k // page], k % page]] = k
+            for place in range(len(items)):
+                item = items[place]
+                value, k = tables.biases[user], number_of[item]
                 for j in range(dim):
-                    value += w[j] * row[j]
-            scores[index, place] = value
-        if keeps:
-            for k in range(held[user]):
-                number_of[page_ids[pages[user, k // page], k % page]] = -1
+                    value += w[j] * shared[item, j]
+                if keeps:
+                    row = page_rows[pages[user, k // page], k % page] if k >= 0 else start[item]
+                    for j in range(dim):
+                        value += w[j] * row[j]
+                scores[index, place] = value
+            if keeps:
+                for k in range(held[user]):
+                    number_of[page_ids[pages[user, k // page], k % page]] = -1
+        part = count_on(parts.next)

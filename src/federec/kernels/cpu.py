@@ -41,7 +41,8 @@ def integers(*sizes: int) -> Any:
 
 class Parts(NamedTuple):
     """The users who play, cut into parts. A thread that is done with a part takes the next one, so that all threads end
-    at about the same time, however fast each of them is."""
+    at about the same time, however fast each of them is. Kernels write that loop out, because a generator of numba's
+    never lets go of what it was given."""
 
     ptr: Any
     """[parts + 1] where each part begins."""
@@ -154,30 +155,10 @@ def make_samples(n_items: int, most: int) -> Samples:
 
 
 @jit
-def turns(parts: Any) -> Any:
-    """Places of the users whom a thread takes, one after the other."""
-    part = count_on(parts.next)
-    while part < len(parts.ptr) - 1:
-        for index in range(parts.ptr[part], parts.ptr[part + 1]):  # noqa: UP028 - numba has no `yield from`
-            yield index
-        part = count_on(parts.next)
-
-
-@jit
-def summed_turns(parts: Any, out: Any) -> Any:
-    """Part and place of the users whom a thread plays. When a part is over, its sums are merged."""
-    part = count_on(parts.next)
-    while part < len(parts.ptr) - 1:
-        for index in range(parts.ptr[part], parts.ptr[part + 1]):
-            yield part, index
-        _merge(parts.ended, part, out)
-        part = count_on(parts.next)
-
-
-@jit
-def _merge(ended: Any, part: int, out: Any) -> None:
-    """Add sums up in a tree: those of parts 2 k and 2 k + 1, then those of four parts, and so on. The thread that ends
-    the second of two sums adds them, so no thread waits, and the order of the sums does not depend on them."""
+def merge(ended: Any, part: int, out: Any) -> None:
+    """A part is over. Add sums up in a tree: those of parts 2 k and 2 k + 1, then those of four parts, and so on. The
+    thread that ends the second of two sums adds them, so no thread waits, and the order of the sums does not depend on
+    them."""
     span = 1
     while span < len(ended):
         first = part - part % (2 * span)

@@ -19,7 +19,8 @@ import numpy as np
 
 from federec import streams
 from federec.kernels.compiling import jit, kernel
-from federec.kernels.cpu import bits, draw, emphasise, exp, floats, integers, log1p, sigmoid, summed_turns, turns
+from federec.kernels.cpu import bits, draw, emphasise, exp, floats, integers, log1p, merge, sigmoid
+from federec.kernels.machine import count_on
 
 _MATCHING = np.uint64(streams.MATCHING)
 _COVER = np.uint64(streams.COVER)
@@ -432,23 +433,27 @@ def graph_round(
     counts, its peers go to `out`. `emphasis`: None where all samples weigh the same."""
     dim = vectors.shape[1]
     ends = (0, dim * dim, dim * dim + dim, dim * dim + 2 * dim)
-    for part, index in summed_turns(parts, out):
-        user, key, sent = players.users[index], players.keys[index], out.sent[index]
-        held = _draw(work, histories, user, key, plan)
-        emphasise(emphasis, user, work.slot_of, held)
-        if emphasis is not None:
-            for row in range(held):
-                work.pull[row] *= emphasis.of_row[row]
-        count = _attend(server, graph, user, matching[index], vectors[index], work.attention)
-        items = graph.items[graph.ptr[user] : graph.ptr[user] + count]
-        out.loss[part, 0] += _learn(work, server, items, held, vectors[index], gradients[index])
-        out.loss[part, 1] += 1
-        for layer in range(3):
-            one = slice(ends[layer], ends[layer + 1])
-            sent[3 + layer] = _send(work.layers[one], layer, 0, key, plan, work.random, out.layer_total[part, one])
-        _send_rows(work, held, key, plan, out.total[part], sent)
-        for j in range(count):
-            sent[7] += work.attention.counts[j]
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            user, key, sent = players.users[index], players.keys[index], out.sent[index]
+            held = _draw(work, histories, user, key, plan)
+            emphasise(emphasis, user, work.slot_of, held)
+            if emphasis is not None:
+                for row in range(held):
+                    work.pull[row] *= emphasis.of_row[row]
+            count = _attend(server, graph, user, matching[index], vectors[index], work.attention)
+            items = graph.items[graph.ptr[user] : graph.ptr[user] + count]
+            out.loss[part, 0] += _learn(work, server, items, held, vectors[index], gradients[index])
+            out.loss[part, 1] += 1
+            for layer in range(3):
+                one = slice(ends[layer], ends[layer + 1])
+                sent[3 + layer] = _send(work.layers[one], layer, 0, key, plan, work.random, out.layer_total[part, one])
+            _send_rows(work, held, key, plan, out.total[part], sent)
+            for j in range(count):
+                sent[7] += work.attention.counts[j]
+        merge(parts.ended, part, out)
+        part = count_on(parts.next)
 
 
 @kernel
@@ -456,7 +461,10 @@ def graph_results(
     parts: Any, attention: Any, graph: Any, server: Any, users: Any, matching: Any, vectors: Any, out: Any
 ) -> None:  # fmt: skip
     """x [C, d] of one thread's users."""
-    for index in turns(parts):
-        _attend(server, graph, users[index], matching[index], vectors[index], attention)
-        for k in range(out.shape[1]):
-            out[index, k] = attention.result[k]
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            _attend(server, graph, users[index], matching[index], vectors[index], attention)
+            for k in range(out.shape[1]):
+                out[index, k] = attention.result[k]
+        part = count_on(parts.next)

@@ -24,13 +24,13 @@ from federec.kernels.cpu import (
     log1p,
     look_up,
     make_samples,
+    merge,
     release,
     send,
     shuffled,
     sigmoid,
-    summed_turns,
-    turns,
 )
+from federec.kernels.machine import count_on
 from federec.kernels.pages import Pages, keep, recall
 from federec.kernels.plgc import begin, blend, end, step_mixed
 
@@ -345,39 +345,46 @@ def linear_round(
     weigh the same."""
     samples, shared, judges = workspace.samples, tables.rows, players.judges
     dim = shared.shape[1]
-    for part, index in summed_turns(parts, out):
-        user, key = players.users[index], players.keys[index]
-        held, count, stride = draw_rows(samples, histories, user, key, plan.negatives)
-        ids, table = samples.ids[:held], workspace.table[:held]
-        _mark_positives(samples.drawn[:count], stride)
-        look_up(shared, ids, table)
-        if plan.own:
-            recall(tables.store, user, samples.slot_of, table)
-        w = _with_bias(tables.weights, tables.biases, user, workspace.w)
-        begin(mix, user, table)
-        emphasise(emphasis, user, samples.slot_of, held)
-        _fit(workspace, mix, emphasis, key, count, plan, out.loss[part])
-        _keep(w, tables.weights, tables.biases, user)
-        end(mix, user)
-        if plan.own:
-            keep(tables.store, user, samples.slot_of, ids, table)
-            continue
-        place = players.places[index]
-        ask, scores = players.ask[place], out.scores[place]
-        judge = judges[place, : dim + 1] if len(judges) else w
-        _score(samples.slot_of, table, shared, judge, ask, scores)
-        if mix is not None:
-            blend(scores, judge, shared, ask, judges[place, dim + 1] if len(judges) else mix.state[1])
-        if noise.scale > 0:
-            laplace(table, ids, key, 0, noise)
-        send(ids, table, shared, out.total[part], out.sent[index])
-        release(samples, held)
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            user, key = players.users[index], players.keys[index]
+            held, count, stride = draw_rows(samples, histories, user, key, plan.negatives)
+            ids, table = samples.ids[:held], workspace.table[:held]
+            _mark_positives(samples.drawn[:count], stride)
+            look_up(shared, ids, table)
+            if plan.own:
+                recall(tables.store, user, samples.slot_of, table)
+            w = _with_bias(tables.weights, tables.biases, user, workspace.w)
+            begin(mix, user, table)
+            emphasise(emphasis, user, samples.slot_of, held)
+            _fit(workspace, mix, emphasis, key, count, plan, out.loss[part])
+            _keep(w, tables.weights, tables.biases, user)
+            end(mix, user)
+            if plan.own:
+                keep(tables.store, user, samples.slot_of, ids, table)
+                continue
+            place = players.places[index]
+            ask, scores = players.ask[place], out.scores[place]
+            judge = judges[place, : dim + 1] if len(judges) else w
+            _score(samples.slot_of, table, shared, judge, ask, scores)
+            if mix is not None:
+                blend(scores, judge, shared, ask, judges[place, dim + 1] if len(judges) else mix.state[1])
+            if noise.scale > 0:
+                laplace(table, ids, key, 0, noise)
+            send(ids, table, shared, out.total[part], out.sent[index])
+            release(samples, held)
+        merge(parts.ended, part, out)
+        part = count_on(parts.next)
 
 
 @kernel
 def linear_scores(parts: Any, tables: Any, request: Any) -> None:
     """Scores with the server's rows, of one thread's users."""
     w = np.empty(tables.rows.shape[1] + 1, np.float32)
-    for index in turns(parts):
-        _with_bias(tables.weights, tables.biases, request.users[index], w)
-        _logits(tables.rows, request.ask[index], w, request.scores[index])
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            _with_bias(tables.weights, tables.biases, request.users[index], w)
+            _logits(tables.rows, request.ask[index], w, request.scores[index])
+        part = count_on(parts.next)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from federec.kernels.compiling import jit, kernel
-from federec.kernels.cpu import copy, even, exp, floats, log1p, look_up, sigmoid, turns
+from federec.kernels.cpu import copy, even, exp, floats, log1p, look_up, sigmoid
+from federec.kernels.machine import count_on
 from federec.kernels.patterns import Patterns, add_up, forget, take_in, transpose
 
 _PRODUCTS = 1_000_000  # in one multiplication: up to that OpenBLAS takes matrices as they lie, near the machine's limit
@@ -379,17 +380,20 @@ def network_scores(parts: Any, net: Any, tile: Any, items: Any, users: Any, scor
     ask = users.ask
     size, last = even(ask.shape[1], len(tile.error)), len(tile.hidden) - 1
     buffer = tile.hidden[0].ravel()
-    for index in turns(parts):
-        width = users.widths[index]
-        for start in range(0, ask.shape[1], size):
-            asked = ask[index, start : start + size]
-            n = len(asked)
-            lowest = buffer[: n * width].reshape(n, width)
-            look_up(items.products, asked, lowest)
-            _activate(lowest, users.offsets[index, :width])
-            _forward(lowest, net.weights, net.biases, tile.hidden)
-            t = tile.hidden[last][:n] if last > 0 else lowest
-            _logits(net.top, users.values[index], items.v, asked, t, tile.pair, scores[index, start:])
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            width = users.widths[index]
+            for start in range(0, ask.shape[1], size):
+                asked = ask[index, start : start + size]
+                n = len(asked)
+                lowest = buffer[: n * width].reshape(n, width)
+                look_up(items.products, asked, lowest)
+                _activate(lowest, users.offsets[index, :width])
+                _forward(lowest, net.weights, net.biases, tile.hidden)
+                t = tile.hidden[last][:n] if last > 0 else lowest
+                _logits(net.top, users.values[index], items.v, asked, t, tile.pair, scores[index, start:])
+        part = count_on(parts.next)
 
 
 @jit
@@ -408,6 +412,9 @@ def personal_scores(
 ) -> None:  # fmt: skip
     """Scores with the server's rows, of one thread's users, each by layers of its own."""
     nowhere = np.zeros(len(rows), np.int32)
-    for index in turns(parts):
-        load_layers(layers, request.users[index], net.flat)
-        score_own(tile, nowhere, rows[:0], rows, request.ask[index], net, values[index], request.scores[index])
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            load_layers(layers, request.users[index], net.flat)
+            score_own(tile, nowhere, rows[:0], rows, request.ask[index], net, values[index], request.scores[index])
+        part = count_on(parts.next)

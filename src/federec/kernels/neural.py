@@ -22,11 +22,12 @@ from federec.kernels.cpu import (
     laplace,
     look_up,
     make_samples,
+    merge,
     release,
     send,
     shuffled,
-    summed_turns,
 )
+from federec.kernels.machine import count_on
 from federec.kernels.network import (
     Batch,
     Net,
@@ -383,54 +384,65 @@ def neural_round(
     `mixing`: see `kernels.network_plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same.
     `noise`: None where there is none."""
     samples, judges, first = workspace.samples, players.judges, True
-    for part, index in summed_turns(parts, out):
-        user, key = players.users[index], players.keys[index]
-        held, count, stride = draw_rows(samples, histories, user, key, plan.negatives)
-        ids, table, drawn, slots = samples.ids[:held], workspace.table[:held], samples.drawn[:count], workspace.slots
-        _side(workspace.sides[:held], drawn, stride)
-        emphasise(emphasis, user, samples.slot_of, held)
-        if plan.moves:
-            look_up(server.rows, ids, table)
-        else:
-            table.fill(0)
-        if mixing is not None:
-            begin(mixing.mix, user, table)
-        copy(own.values[index], workspace.user)
-        if plan.dual:
-            load_layers(own.layers, user, workspace.net.flat)
-            turn(workspace.net)
-        elif plan.moves or first:  # else they are as they were
-            copy(server.layers, workspace.net.flat)
-            turn(workspace.net)
-            first = False
-        workspace.outbox.fill(0)
-        span = plan.batch if plan.moves else count
-        for epoch in range(plan.epochs):
-            shuffled(key, epoch, count, samples.sorting)
-            for sample in range(count):
-                slots[sample] = drawn[samples.sorting.order[sample]]
-            for start in range(0, count, span):
-                stop = min(count, start + span)
-                m, v, t = own.m[index], own.v[index], own.t[index]
-                _learn(workspace, mixing, emphasis, start, stop, plan, server, m, v, t, out.loss[part])
-        copy(workspace.user, own.values[index])
-        if mixing is not None:
-            end(mixing.mix, user)
-        if plan.dual:
-            _keep_layers(workspace.net.flat, own.layers, user)
-            place = players.places[index]
-            if len(judges):
-                copy(judges[place], workspace.user)
-                copy(judges[place, len(workspace.user) :], workspace.net.flat)
-            tuned = table[: held if plan.moves else 0]
-            ask, scores = players.ask[place], out.scores[place]
-            score_own(workspace.tile, samples.slot_of, tuned, server.rows, ask, workspace.net, workspace.user, scores)
-        elif plan.moves:
-            _climb(workspace.net.flat, server.layers, np.float32(-1.0), workspace.outbox)
-        _add_noise(noise, ids, table, workspace.batch.v.shape[1], workspace.outbox, server.ends, key)
-        if plan.moves:
-            send(ids, table, server.rows, out.total[part], out.sent[index])
-        else:
-            _send_gradients(ids, table, out.total[part], out.sent[index])
-        _send_layers(workspace.outbox, server.ends, out.layer_total[part], out.sent[index, 3:])
-        release(samples, held)
+    part = count_on(parts.next)
+    while part < len(parts.ptr) - 1:
+        for index in range(parts.ptr[part], parts.ptr[part + 1]):
+            user, key = players.users[index], players.keys[index]
+            held, count, stride = draw_rows(samples, histories, user, key, plan.negatives)
+            ids, table, drawn, slots = (
+                samples.ids[:held],
+                workspace.table[:held],
+                samples.drawn[:count],
+                workspace.slots,
+            )
+            _side(workspace.sides[:held], drawn, stride)
+            emphasise(emphasis, user, samples.slot_of, held)
+            if plan.moves:
+                look_up(server.rows, ids, table)
+            else:
+                table.fill(0)
+            if mixing is not None:
+                begin(mixing.mix, user, table)
+            copy(own.values[index], workspace.user)
+            if plan.dual:
+                load_layers(own.layers, user, workspace.net.flat)
+                turn(workspace.net)
+            elif plan.moves or first:  # else they are as they were
+                copy(server.layers, workspace.net.flat)
+                turn(workspace.net)
+                first = False
+            workspace.outbox.fill(0)
+            span = plan.batch if plan.moves else count
+            for epoch in range(plan.epochs):
+                shuffled(key, epoch, count, samples.sorting)
+                for sample in range(count):
+                    slots[sample] = drawn[samples.sorting.order[sample]]
+                for start in range(0, count, span):
+                    stop = min(count, start + span)
+                    m, v, t = own.m[index], own.v[index], own.t[index]
+                    _learn(workspace, mixing, emphasis, start, stop, plan, server, m, v, t, out.loss[part])
+            copy(workspace.user, own.values[index])
+            if mixing is not None:
+                end(mixing.mix, user)
+            if plan.dual:
+                _keep_layers(workspace.net.flat, own.layers, user)
+                place = players.places[index]
+                if len(judges):
+                    copy(judges[place], workspace.user)
+                    copy(judges[place, len(workspace.user) :], workspace.net.flat)
+                tuned = table[: held if plan.moves else 0]
+                ask, scores = players.ask[place], out.scores[place]
+                score_own(
+                    workspace.tile, samples.slot_of, tuned, server.rows, ask, workspace.net, workspace.user, scores
+                )
+            elif plan.moves:
+                _climb(workspace.net.flat, server.layers, np.float32(-1.0), workspace.outbox)
+            _add_noise(noise, ids, table, workspace.batch.v.shape[1], workspace.outbox, server.ends, key)
+            if plan.moves:
+                send(ids, table, server.rows, out.total[part], out.sent[index])
+            else:
+                _send_gradients(ids, table, out.total[part], out.sent[index])
+            _send_layers(workspace.outbox, server.ends, out.layer_total[part], out.sent[index, 3:])
+            release(samples, held)
+        merge(parts.ended, part, out)
+        part = count_on(parts.next)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from federec.kernels.compiling import kernel
-from federec.kernels.cpu import turns
+from federec.kernels.machine import count_on
 
 
 class Tables(NamedTuple):
@@ -49,20 +49,23 @@ def add_pairs(owned: Any, tables: Any, sequences: Any, total: Any) -> None:
     items, begin, end, places, ptr = sequences
     parts, n_items, _ = total.shape
     row = np.zeros((n_items, parts))
-    for item in turns(owned):
-        if ptr[item] == ptr[item + 1]:
-            continue
-        for place in places[ptr[item] : ptr[item + 1]]:
-            last = end[place] - 1
-            for other in range(begin[place], place):
-                column, apart, follow = items[other], place - other, last - place
-                for part in range(parts):
-                    row[column, part] += earlier[apart, part] * following[follow, part]
-            for other in range(place, end[place]):
-                column, apart, follow = items[other], other - place, last - other
-                for part in range(parts):
-                    row[column, part] += later[apart, part] * following[follow, part]
-        for part in range(parts):
-            for column in range(n_items):
-                total[part, item, column] += row[column, part]
-        row.fill(0)
+    own = count_on(owned.next)
+    while own < len(owned.ptr) - 1:
+        for item in range(owned.ptr[own], owned.ptr[own + 1]):
+            if ptr[item] == ptr[item + 1]:
+                continue
+            for place in places[ptr[item] : ptr[item + 1]]:
+                last = end[place] - 1
+                for other in range(begin[place], place):
+                    column, apart, follow = items[other], place - other, last - place
+                    for part in range(parts):
+                        row[column, part] += earlier[apart, part] * following[follow, part]
+                for other in range(place, end[place]):
+                    column, apart, follow = items[other], other - place, last - other
+                    for part in range(parts):
+                        row[column, part] += later[apart, part] * following[follow, part]
+            for part in range(parts):
+                for column in range(n_items):
+                    total[part, item, column] += row[column, part]
+            row.fill(0)
+        own = count_on(owned.next)
