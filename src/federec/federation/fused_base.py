@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import MutableMapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
@@ -17,7 +19,7 @@ from federec.federation.channel import Link
 from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
-from federec.federation.threads import Dealt, deal, give_back, lend, one_torch_thread, threads
+from federec.federation.threads import deal, give_back, lend, one_torch_thread, threads
 from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats
 from federec.kernels.ranks import rank_first
 from federec.methods import forms
@@ -44,6 +46,21 @@ class RoundInputs(NamedTuple):
     link: Link
 
 
+class Turn(NamedTuple):
+    """In which order users play. It depends on who they are, not on the round."""
+
+    users: Tensor
+    places: Tensor
+    """Where each was before."""
+    lengths: Tensor
+    """Samples of each."""
+    ptr: Integers
+    """Where each part begins."""
+
+
+_TURNS: MutableMapping[Tensor, tuple[Devices, tuple[int, int, int, int], Turn]] = WeakTensorKeyDictionary()
+
+
 class Sums:
     """What the devices of a round send and lose, summed."""
 
@@ -60,9 +77,18 @@ class Sums:
         self.rows, self.layers = (lend(devices, floats, *size) for size in self.shapes)
         self.loss = np.zeros((self.threads * self.most, 8))
 
-    def parts(self, lengths: Integers) -> Dealt:
-        """Users, sorted by falling lengths, in parts with a sum for each."""
-        return deal(lengths, self.threads, self.least, self.most)
+    def turn(self, users: Tensor, negatives: int) -> Turn:
+        """How these users are dealt to threads, in parts with a sum for each; kept as long as the tensor is."""
+        made_for = negatives, self.threads, self.least, self.most
+        known = _TURNS.get(users)
+        if known is None or known[0] is not self.devices or known[1] != made_for:
+            lengths = self.devices.lengths(users, negatives)
+            order = lengths.argsort(descending=True, stable=True)
+            dealt = deal(lengths[order].numpy(), self.threads, self.least, self.most)
+            order = order[torch.from_numpy(dealt.order)]
+            known = self.devices, made_for, Turn(users[order], order, lengths[order], dealt.ptr)
+            _TURNS[users] = known
+        return known[2]
 
     def close(self) -> tuple[Tensor, Tensor]:
         """The sums of item rows [M, dim] and layers [values] over all devices."""
@@ -91,20 +117,17 @@ class FusedRound:
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
         weights or those of `judges` [C, values]."""
-        lengths = self.devices.lengths(users, self.method.negatives)
-        order = lengths.argsort(descending=True, stable=True)
-        dealt = self.sums.parts(lengths[order].numpy())
-        order = order[torch.from_numpy(dealt.order)]
+        turn = self.sums.turn(users, self.method.negatives)
         players = Players(
-            users=users[order].numpy(),
-            keys=self.devices.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
-            places=order.numpy(),
+            users=turn.users.numpy(),
+            keys=self.devices.keys(self.seed, self.round, turn.users).numpy().view(np.uint64),
+            places=turn.places.numpy(),
             ask=ask.contiguous().numpy(),
             judges=np.zeros((0, 0), np.float32) if judges is None else judges.numpy(),
         )
         scored = np.zeros(ask.shape, np.float32)
         sent = np.zeros((len(users), 3 + len(self.layers)), np.int64)
-        self.learn(players, dealt.ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss))
+        self.learn(players, turn.ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss))
         self.sent.append(sent)
         self.users.append(users)
         return torch.from_numpy(scored)

@@ -59,7 +59,7 @@ def _pool(count: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not come along
 
 
-def in_threads(count: int, work: Callable[[int], None]) -> None:
+def in_threads(count: int, work: Callable[[int], object]) -> None:
     """Call `work` with 0, 1, ..., count - 1, each in a thread of its own; with 0 in this one."""
     others = [_pool(count - 1).submit(copy_context().run, work, number) for number in range(1, count)]
     try:
@@ -76,6 +76,14 @@ def on_threads(ptr: NDArray[np.int64], kernel: Callable[[Parts], None]) -> None:
     count = len(ptr) - 1
     shared = Parts(ptr, np.zeros(1, np.int64), np.zeros((count, 8), np.int64))
     in_threads(min(threads(), count), lambda _: kernel(shared))
+
+
+def in_slices(length: int, work: Callable[[slice], object], least: int = 1) -> None:
+    """Call `work`, which lets go of Python's lock, with slices of a length, one for each thread. They have at least
+    `least` places, unless there are fewer."""
+    count = max(1, min(threads(), length // max(1, least)))
+    ends = [length * number // count for number in range(count + 1)]
+    in_threads(count, lambda number: work(slice(ends[number], ends[number + 1])))
 
 
 class Dealt(NamedTuple):
