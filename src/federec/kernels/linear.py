@@ -31,7 +31,7 @@ from federec.kernels.cpu import (
     sigmoid,
 )
 from federec.kernels.machine import count_on
-from federec.kernels.pages import Pages, keep, recall
+from federec.kernels.pages import Kept, Pages, keep, make_kept, recall
 from federec.kernels.plgc import begin, blend, end, step_mixed
 
 _STILL = np.float32(0.0)
@@ -80,6 +80,7 @@ class Workspace(NamedTuple):
     """Where a thread keeps the device at hand."""
 
     samples: Samples
+    kept: Kept
     table: Any
     """[rows, dim]"""
     slots: Any
@@ -99,6 +100,7 @@ def linear_workspace(n_items: int, most: int, dim: int, batch: int) -> Workspace
     rows = min(most, n_items)
     return Workspace(
         samples=make_samples(n_items, most),
+        kept=make_kept(rows),
         table=floats(rows, dim),
         slots=np.empty(most, np.int32),
         sides=floats(most),
@@ -354,7 +356,7 @@ def linear_round(
             _mark_positives(samples.drawn[:count], stride)
             look_up(shared, ids, table)
             if plan.own:
-                recall(tables.store, user, samples.slot_of, table)
+                found = recall(tables.store, user, samples.slot_of, workspace.kept, table)
             w = _with_bias(tables.weights, tables.biases, user, workspace.w)
             begin(mix, user, table)
             emphasise(emphasis, user, samples.slot_of, held)
@@ -362,7 +364,7 @@ def linear_round(
             _keep(w, tables.weights, tables.biases, user)
             end(mix, user)
             if plan.own:
-                keep(tables.store, user, samples.slot_of, ids, table)
+                keep(tables.store, user, samples.slot_of, ids, workspace.kept, found, table)
                 continue
             place = players.places[index]
             ask, scores = players.ask[place], out.scores[place]
