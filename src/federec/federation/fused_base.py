@@ -30,8 +30,8 @@ from federec.stages.noise import quantiles
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-_PARTS = 5  # that a thread takes, if all threads are equally fast
-_LEAST = 8  # samples in a part for each row of its sums, if there are more parts than threads: sums cost time too
+_PARTS = 7  # that a thread takes, if all threads are equally fast
+_LEAST = 2  # samples in a part for each row of its sums, if there are more parts than threads: sums cost time too
 _BYTES = 1 << 28  # that the sums of all parts may take, if there are more parts than threads
 
 
