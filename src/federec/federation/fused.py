@@ -27,7 +27,7 @@ class LinearRound(FusedRound):
     """A round of a method with a linear score."""
 
     def __init__(self, form: LinearScore, inputs: RoundInputs) -> None:
-        self.form, self.dim = form, start_of(inputs.state, form).shape[1]
+        self.form, self.dim, self.scores = form, start_of(inputs.state, form).shape[1], not form.own
         super().__init__(inputs, 0 if form.own else inputs.devices.n_items, self.dim)
 
     def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
@@ -71,6 +71,8 @@ class LinearRound(FusedRound):
 
 class AdditiveRound(FusedRound):
     """A round of a method with an additive score."""
+
+    scores = True
 
     def __init__(self, form: AdditiveScore, inputs: RoundInputs) -> None:
         self.form, self.dim = form, private(inputs.state, form)[0].shape[1]

@@ -105,6 +105,8 @@ class FusedRound:
 
     layers: tuple[str, ...] = ()
     """Shared layers that devices change."""
+    scores = False
+    """Whether the kernel writes every score that is asked for; otherwise those that it leaves out are 0."""
 
     def __init__(self, inputs: RoundInputs, *shape: int, values: int = 0) -> None:
         """`shape` is that of the item rows which devices change, [M, dim], `values` the size of all layers."""
@@ -125,7 +127,7 @@ class FusedRound:
             ask=ask.contiguous().numpy(),
             judges=np.zeros((0, 0), np.float32) if judges is None else judges.numpy(),
         )
-        scored = np.zeros(ask.shape, np.float32)
+        scored = (np.empty if self.scores else np.zeros)(ask.shape, np.float32)
         sent = np.zeros((len(users), 3 + len(self.layers)), np.int64)
         self.learn(players, turn.ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss))
         self.sent.append(sent)
