@@ -16,7 +16,7 @@ from federec.federation.fused_base import Emphasising, Floats, FusedRound, Integ
 from federec.federation.state import State
 from federec.federation.threads import borrowed, even_parts, on_threads
 from federec.kernels import additive, linear, plgc
-from federec.kernels.cpu import Noise, Outcome, Parts, Players, Request
+from federec.kernels.cpu import Noise, Outcome, Parts, Players, Request, floats
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore, Mixing
@@ -60,6 +60,12 @@ class LinearRound(FusedRound):
                 linear.linear_round(parts, plan, noise, workspace, mix, emphasis, known, tables, players, outcome)
 
         on_threads(ptr, play)
+
+    def rank(self, users: Tensor, ask: Tensor, lists: int) -> Tensor:
+        """These users learn; returns the ranks [C, lists] of the first of each list of items. `ask` [C, K] has these
+        lists side by side. Each thread ranks its users while their scores are in its cache."""
+        with borrowed(self.devices, floats, *ask.shape) as scored:
+            return self._play(users, ask, None, scored, lists)
 
     def change(self) -> Params:
         rows, _ = self.sums.close()

@@ -119,6 +119,12 @@ class FusedRound:
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
         weights or those of `judges` [C, values]."""
+        scored = (np.empty if self.scores else np.zeros)(ask.shape, np.float32)
+        self._play(users, ask, judges, scored, 0)
+        return torch.from_numpy(scored)
+
+    def _play(self, users: Tensor, ask: Tensor, judges: Tensor | None, scored: Floats, lists: int) -> Tensor:
+        """The same, with scores in memory that is given; returns the ranks [C, lists] that the kernel finds."""
         turn = self.sums.turn(users, self.method.negatives)
         players = Players(
             users=turn.users.numpy(),
@@ -127,12 +133,12 @@ class FusedRound:
             ask=ask.contiguous().numpy(),
             judges=np.zeros((0, 0), np.float32) if judges is None else judges.numpy(),
         )
-        scored = (np.empty if self.scores else np.zeros)(ask.shape, np.float32)
         sent = np.zeros((len(users), 3 + len(self.layers)), np.int64)
-        self.learn(players, turn.ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss))
+        ranks = np.zeros((len(users), lists), np.int32)
+        self.learn(players, turn.ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss, ranks))
         self.sent.append(sent)
         self.users.append(users)
-        return torch.from_numpy(scored)
+        return torch.from_numpy(ranks)
 
     def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
         """Run the kernel in all threads. `ptr`: where parts of the players begin."""
@@ -164,7 +170,8 @@ class FusedRound:
         up, down = format_.changes(rows, values, width, n_items), fetched(held, width, n_items, format_)
         for filled, name in zip(layers, self.layers, strict=True):
             size = total[name].numel()
-            up, down = up + format_.layer(filled, size), down + Format().layer(torch.full_like(filled, size), size)
+            whole = Format().layer(filled.new_full((1,), size), size)  # every device fetches all of it
+            up, down = up + format_.layer(filled, size), down + whole
         return up, down
 
     def finish(self, sum_: Sum = list) -> RoundReport:

@@ -91,6 +91,8 @@ class Outcome(NamedTuple):
     """[parts, values] the same of layers; no values where none are sent."""
     loss: Any
     """[parts, 8] the sum of the losses, and their number; the rest fills a line of memory. These are not merged."""
+    ranks: Any
+    """[C, lists] of the items asked for, in so many lists of the same length, the rank of the first of each."""
 
 
 class Request(NamedTuple):

@@ -33,6 +33,7 @@ from federec.kernels.cpu import (
 from federec.kernels.machine import count_on
 from federec.kernels.pages import Kept, Pages, keep, make_kept, recall
 from federec.kernels.plgc import begin, blend, end, step_mixed
+from federec.kernels.ranks import rank_lists
 
 _STILL = np.float32(0.0)
 _FACTORS = 1000  # of at most 2 each, whose product a float64 holds
@@ -342,9 +343,9 @@ def linear_round(
     players: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users. Their w and b step in place, the changes of their rows are added up, and items
-    are scored with each device's own rows, by its own weights or those of a judge. Private rows step in the store; then
-    nothing is scored or sent. `mix`: see `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all samples
-    weigh the same."""
+    are scored and ranked with each device's own rows, by its own weights or those of a judge. Private rows step in the
+    store; then nothing is scored or sent. `mix`: see `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all
+    samples weigh the same."""
     samples, shared, judges = workspace.samples, tables.rows, players.judges
     dim = shared.shape[1]
     part = count_on(parts.next)
@@ -372,6 +373,7 @@ def linear_round(
             _score(samples.slot_of, table, shared, judge, ask, scores)
             if mix is not None:
                 blend(scores, judge, shared, ask, judges[place, dim + 1] if len(judges) else mix.state[1])
+            rank_lists(scores, out.ranks[place])
             if noise.scale > 0:
                 laplace(table, ids, key, 0, noise)
             send(ids, table, shared, out.total[part], out.sent[index])
