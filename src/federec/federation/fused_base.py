@@ -19,7 +19,7 @@ from federec.federation.channel import Link
 from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
-from federec.federation.threads import deal, give_back, lend, one_torch_thread, threads
+from federec.federation.threads import aside, deal, give_back, lend, one_torch_thread, threads
 from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats
 from federec.kernels.ranks import rank_first
 from federec.methods import forms
@@ -187,7 +187,7 @@ class FusedRound:
         aggregator = self.link.aggregator(n_items)
         aggregator.merge(total, len(up))
         random = server_random(self.seed, self.round, self.devices)
-        return settle(self.method, self.state, aggregator, self.link, learned, random, sum_)
+        return settle(self.method, self.state, aggregator, self.link, learned, random, sum_, begin=aside)
 
 
 def first_ranks(scores: Tensor) -> Tensor:
