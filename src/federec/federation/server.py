@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -36,7 +36,7 @@ class RoundReport:
     """Per device that took part."""
     means: Mapping[str, float]
     """Of the devices' own figures."""
-    inspected: Callable[[], Notes]
+    inspected: Callable[[], Notes] = field(compare=False)
     """What the method says of the new shared parameters; waits until that is known."""
 
     @property
