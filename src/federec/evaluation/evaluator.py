@@ -215,7 +215,16 @@ class Sampled:
         shape = 2 * len(rows), items.shape[2]
         scores = score(codes).reshape(shape)
         ranks = self.of.rank(scores) if self.of.complete else sampled_ranks(scores, items.view(shape))
-        self._ranks[rows] = ranks.view(-1, 2).to(self._ranks.dtype)
+        self._take(rows, ranks.view(-1, 2))
+
+    def add_ranks(self, users: Tensor, rank: Callable[[Tensor, int], Tensor]) -> None:
+        """The same by an engine that ranks itself, where every user has all candidates: `rank` takes lists of items
+        side by side, [C, 2 * (1 + 99)], and their number, and returns the ranks of the first of each, [C, 2]."""
+        rows, _, codes = self.of.asked(users)
+        self._take(rows, rank(codes, 2))
+
+    def _take(self, rows: Tensor, ranks: Tensor) -> None:
+        self._ranks[rows] = ranks.to(self._ranks.dtype)
         if self._seen is not None:
             self._seen.append(rows)
 

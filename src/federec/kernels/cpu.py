@@ -22,7 +22,8 @@ DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
 LINE = 16
 """Numbers of 32 bits in a line of memory."""
-_AHEAD = 16  # rows that are on their way from memory while one is at work
+AHEAD = 16
+"""Rows that are on their way from memory while one is at work."""
 
 
 def floats(*sizes: int) -> Any:
@@ -90,6 +91,8 @@ class Outcome(NamedTuple):
     """[parts, values] the same of layers; no values where none are sent."""
     loss: Any
     """[parts, 8] the sum of the losses, and their number; the rest fills a line of memory. These are not merged."""
+    ranks: Any
+    """[C, lists] of the items asked for, in so many lists of the same length, the rank of the first of each."""
 
 
 class Request(NamedTuple):
@@ -354,7 +357,7 @@ def look_up(table: Any, rows: Any, out: Any) -> None:
     last = len(rows) - 1
     for i in range(len(rows)):
         row = rows[i]
-        fetch_row(table, rows[min(i + _AHEAD, last)])
+        fetch_row(table, rows[min(i + AHEAD, last)])
         for k in range(out.shape[1]):
             out[i, k] = table[row, k]
 
@@ -446,8 +449,8 @@ def send(ids: Any, table: Any, shared: Any, total: Any, sent: Any) -> None:
     last = len(table) - 1
     for row in range(len(table)):
         item, changed = ids[row], np.int32(0)
-        fetch_row(total, ids[min(row + _AHEAD, last)])
-        fetch_row(shared, ids[min(row + _AHEAD, last)])
+        fetch_row(total, ids[min(row + AHEAD, last)])
+        fetch_row(shared, ids[min(row + AHEAD, last)])
         for k in range(table.shape[1]):
             change = table[row, k] - shared[item, k]
             total[item, k] += change
