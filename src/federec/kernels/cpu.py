@@ -22,7 +22,7 @@ DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
 LINE = 16
 """Numbers of 32 bits in a line of memory."""
-_AHEAD = 16  # rows that are on their way from memory while one is at work
+_AHEAD = 32  # rows that are on their way from memory while one is at work
 
 
 def floats(*sizes: int) -> Any:
