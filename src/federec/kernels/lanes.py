@@ -19,7 +19,9 @@ LINE = 16
 
 _VECTOR = ir.VectorType(ir.FloatType(), LINE)
 _NONE = ir.Constant(_VECTOR, [0.0] * LINE)
+_INT = ir.IntType(32)
 _FLOAT = 4  # bytes
+_FUSED = ("contract",)  # a product and a sum may become one instruction
 
 
 class _Lanes(types.Type):
@@ -63,11 +65,21 @@ def _write(_: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
 
 
 def _plus(_: Any, a: Any, b: Any) -> Any:
-    return _lanes(a, b), lambda context, builder, signature, arguments: builder.fadd(*arguments)
+    return _lanes(a, b), lambda context, builder, signature, arguments: builder.fadd(*arguments, flags=_FUSED)
 
 
 def _minus(_: Any, a: Any, b: Any) -> Any:
-    return _lanes(a, b), lambda context, builder, signature, arguments: builder.fsub(*arguments)
+    return _lanes(a, b), lambda context, builder, signature, arguments: builder.fsub(*arguments, flags=_FUSED)
+
+
+def _times(_: Any, a: Any, scale: Any) -> Any:
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = builder.insert_element(_NONE, arguments[1], ir.Constant(_INT, 0))
+        spread = builder.shuffle_vector(first, _NONE, ir.Constant(ir.VectorType(_INT, LINE), [0] * LINE))
+        return builder.fmul(arguments[0], spread, flags=_FUSED)
+
+    return _lanes(a, scale), code
 
 
 def _filled(_: Any, a: Any) -> Any:
@@ -87,6 +99,9 @@ write: Any = intrinsic(_write)
 
 plus: Any = intrinsic(_plus)
 minus: Any = intrinsic(_minus)
+
+times: Any = intrinsic(_times)
+"""`times(lanes, scale)`: each number by the same one."""
 
 filled: Any = intrinsic(_filled)
 """How many of the numbers are not 0."""
