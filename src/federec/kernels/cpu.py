@@ -21,7 +21,8 @@ _LAPLACE = np.uint64(streams.LAPLACE)
 
 DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
-_AHEAD = 32  # rows that are on their way from memory while one is at work
+AHEAD = 32
+"""Rows that are on their way from memory while one is at work."""
 
 
 def floats(*sizes: int) -> Any:
@@ -346,7 +347,7 @@ def look_up(table: Any, rows: Any, out: Any) -> None:
     last, dim = len(rows) - 1, out.shape[1]
     whole = dim - dim % LINE
     for i in range(len(rows)):
-        row, later = rows[i], rows[min(i + _AHEAD, last)]
+        row, later = rows[i], rows[min(i + AHEAD, last)]
         for k in range(0, whole, LINE):
             fetch(table, later, k)
             write(out, i, k, read(table, row, k))
@@ -443,7 +444,7 @@ def send(ids: Any, table: Any, shared: Any, total: Any, sent: Any) -> None:
     last, dim = len(table) - 1, table.shape[1]
     whole = dim - dim % LINE
     for row in range(len(table)):
-        item, later, changed = ids[row], ids[min(row + _AHEAD, last)], 0
+        item, later, changed = ids[row], ids[min(row + AHEAD, last)], 0
         for k in range(0, whole, LINE):
             fetch(total, later, k)
             fetch(shared, later, k)
