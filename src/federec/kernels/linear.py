@@ -30,6 +30,7 @@ from federec.kernels.cpu import (
     shuffled,
     sigmoid,
 )
+from federec.kernels.lanes import LINE, minus, read, times, write
 from federec.kernels.machine import count_on
 from federec.kernels.pages import Kept, Pages, keep, make_kept, recall
 from federec.kernels.plgc import begin, blend, end, step_mixed
@@ -192,9 +193,13 @@ def _pull(table: Any, slots: Any, error: Any, bias: bool, gradient: Any) -> None
 @jit
 def _push(table: Any, slots: Any, error: Any, rate: Any, w: Any) -> None:
     """Rows step along w; one that the batch holds twice moves by both errors."""
+    dim, along = table.shape[1], w.reshape(1, len(w))
+    whole = dim - dim % LINE
     for i in range(len(slots)):
         row, scale = slots[i], rate * error[i]
-        for k in range(table.shape[1]):
+        for k in range(0, whole, LINE):
+            write(table, row, k, minus(read(table, row, k), times(read(along, 0, k), scale)))
+        for k in range(whole, dim):
             table[row, k] -= scale * w[k]
 
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from federec.kernels.compiling import jit
-from federec.kernels.cpu import AHEAD, LINE, copy, fetch_row
+from federec.kernels.cpu import AHEAD, copy, fetch_row
+from federec.kernels.lanes import LINE
 from federec.kernels.machine import fetch
 
 _SOON = 4  # pages whose items are on their way from memory while those of one are at work
