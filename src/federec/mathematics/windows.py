@@ -59,7 +59,7 @@ class Windows:
 
     def parts(self, positions: int | None = None, most: int | None = None) -> Iterator[Windows]:
         """A few windows at a time, without needless padding: so many positions, and at most so many windows."""
-        for some in _together(self.counts, positions, most):
+        for some in together(self.counts, positions, most):
             width = int(self.counts[some.start])
             yield Windows(
                 self.items[some, :width],
@@ -154,7 +154,7 @@ def outputs(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Ten
     order = counts.argsort(descending=True, stable=True)
     seen = counts[order].clamp(max=shape.window)
     found = p["items"].new_zeros(len(items), shape.dim)
-    for some in _together(seen.clamp(min=1)):
+    for some in together(seen.clamp(min=1)):
         rows, length = order[some], seen[some]
         width = int(length[0])
         if not width:
@@ -166,9 +166,9 @@ def outputs(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Ten
     return found
 
 
-def _together(counts: Tensor, positions: int | None = None, most: int | None = None) -> Iterator[slice]:
-    """Slices of windows of these falling lengths, that go through the network at once: with so many positions, and at
-    most so many windows."""
+def together(counts: Tensor, positions: int | None = None, most: int | None = None) -> Iterator[slice]:
+    """Slices of windows, or of histories, of these falling lengths that are computed at once: with so many positions,
+    and at most so many of them."""
     start, positions = 0, positions or (_GPU_POSITIONS if counts.is_cuda else _POSITIONS)
     lengths = counts.tolist()
     while start < len(lengths):

@@ -93,9 +93,10 @@ class FedSASRec(DeviceMethod, SequenceSettings):
         sent = {name: value / (self.local_steps * self.window) for name, value in total.items()}
         return sent | {"positions": (counts / self.window).to(losses)[:, None]}
 
-    def summed(self, cohort: Cohort, shared: Params) -> Params | None:
-        if self.local_steps > 1:
-            return None
+    def adds_up(self, round_: int) -> bool:
+        return self.local_steps == 1
+
+    def summed(self, cohort: Cohort, shared: Params) -> Params:
         assert cohort.history is not None
         history, keys = self.ordered(cohort.history, cohort.samples.key), stream_keys(cohort.samples.key, 0)
         windows = Windows.of(history.items, history.counts, self.window)

@@ -277,6 +277,7 @@ class DeviceTrainer:
         report, evaluating = self.engine.play(self.state, users, round_, own, sum_)
         now = time.perf_counter()
         if not along:
+            self._rank_once(rankings, self.state)
             for ranking in rankings:
                 self._rank_global(ranking, self.state)
             self._sum([], rankings)
@@ -380,6 +381,19 @@ class DeviceTrainer:
         for ranking, whole in zip(ranks, sums[len(values) :], strict=True):
             ranking.complete(whole)
         return sums[: len(values)]
+
+    def _rank_once(self, rankings: Sequence[Sampled | SampleRanks], state: State) -> None:
+        """Where histories are read, which takes longer than to score with what they give: users who are ranked against
+        all items share these scores with the other rankings."""
+        thorough = [ranking for ranking in rankings if ranking.whole is not None]
+        if not (thorough and self.method.reads_history):
+            return
+        all_items = torch.arange(self.devices.n_items, device=self.device)
+        with all_torch_threads():
+            for users in self.group.mine(thorough[0].missing()).split(self.engine.full):
+                scores = self.engine.score(state, users, all_items.expand(len(users), -1))
+                for ranking in rankings:
+                    ranking.add(users, partial(scores.gather, 1))
 
     def _rank_global(self, ranks: Sampled | SampleRanks, state: State) -> None:
         """Rank the users who are not ranked yet with the server's rows."""
