@@ -65,8 +65,8 @@ def together(longest: int) -> PairTables:
 
 
 def running(x: Tensor, fall: float) -> Tensor:
-    """sum_{k <= t} fall^(t-k) x_k for every position t of x [C, L, width]: products within blocks of positions, and from
-    each block to the next what has faded until its end."""
+    """sum_{k <= t} fall^(t-k) x_k for every position t of x [C, L, width]: by products within blocks of positions, to
+    which is added what has faded since the blocks before."""
     place = torch.arange(min(_BLOCK, x.shape[1]), device=x.device)
     apart = place[:, None] - place
     within, after = fall ** apart.clamp(min=0).to(x) * (apart >= 0), (fall ** (place + 1).to(x))[:, None]
