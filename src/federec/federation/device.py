@@ -99,7 +99,7 @@ def cohorts(
     if not len(users):
         return
     memory = memory or _memory(users.device)
-    padding = GPU_PADDING if added or users.device.type != "cpu" else PADDING
+    padding = PADDING if users.device.type == "cpu" else GPU_PADDING
     lengths = devices.lengths(users, method.negatives).cpu().numpy()
     order = np.argsort(-lengths, kind="stable")
     lengths, users = lengths[order], users[torch.from_numpy(order).to(users.device)]
@@ -116,7 +116,7 @@ def cohorts(
     for param in sends.values():
         if ITEMS in param.shape and not param.rows:  # a layer as large as the catalogue
             per_device += 8 * math.prod(param.sized(devices.n_items))
-    for part in plan(lengths, per_sample, per_device, memory, padding):
+    for part in plan(lengths, per_sample, per_device, memory, 1.0 if added else padding):
         yield stack(method, state, devices, users[part], seed, round_)
 
 
