@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -427,7 +427,7 @@ class CentralTrainer:
 
     def play(self, round_: int) -> Played:
         began = time.perf_counter()
-        with self.device:
+        with self._there():
             model = self.method.learn(self.state.shared, self.split, self.devices, self.seed, round_)
         # Contiguous, as a checkpoint stores it.
         self.state = State({name: value.to(self.device).contiguous() for name, value in model.items()})
@@ -462,5 +462,9 @@ class CentralTrainer:
         return sampled, full
 
     def _scores(self, model: State, users: Tensor, split: Split | None = None) -> Tensor:
-        with self.device:
+        with self._there():
             return self.method.scores(model.shared, split or self.split, users)
+
+    def _there(self) -> AbstractContextManager[Any]:
+        """Within it new tensors are on the device. On a CPU they are anyway, and it would delay each operation."""
+        return nullcontext() if self.device.type == "cpu" else self.device
