@@ -39,7 +39,8 @@ class RoundReport:
 
 def server_random(seed: int, round_: int, devices: Devices) -> Simulated:
     """Random numbers of the simulated server of some devices in a round; none of them has its number."""
-    return Simulated(torch.tensor([streams.key(seed, round_, -1)], device=devices.ptr.device))
+    # Filled in: a number that is copied to a GPU waits for all that the GPU has to do.
+    return Simulated(torch.full((1,), streams.key(seed, round_, -1), dtype=torch.int64, device=devices.ptr.device))
 
 
 def receive(method: DeviceMethod, state: State, aggregator: Aggregator, update: Update, users: Tensor) -> None:
