@@ -53,9 +53,16 @@ ONCE = 0
 
 def mix(z: Array) -> Array:
     """SplitMix64's output function: a bijection of 64-bit integers. Every output bit depends on every input bit."""
-    z = (z ^ ((z >> 30) & 0x3_FFFF_FFFF)) * _FIRST
-    z = (z ^ ((z >> 27) & 0x1F_FFFF_FFFF)) * _SECOND
-    return z ^ ((z >> 31) & 0x1_FFFF_FFFF)
+    z = z ^ ((z >> 30) & 0x3_FFFF_FFFF)  # a new array, which then changes in place
+    z *= _FIRST
+    high = z >> 27
+    high &= 0x1F_FFFF_FFFF
+    z ^= high
+    z *= _SECOND
+    high = z >> 31
+    high &= 0x1_FFFF_FFFF
+    z ^= high
+    return z
 
 
 def _mix_int(number: int) -> int:
@@ -87,8 +94,12 @@ def seed_of(seed: int, number: int) -> int:
 
 def bits(key: Array, draw: Array | int) -> Array:
     """64 random bits for each draw of a stream; `key` and `draw` (array or plain number) broadcast."""
-    offset = _signed(draw * GOLDEN) if isinstance(draw, int) else draw * GOLDEN
-    return mix(offset + key)
+    return mix(_signed(draw * GOLDEN) + key if isinstance(draw, int) else later(key, draw))
+
+
+def later(key: Array, draw: Array) -> Array:
+    """The key of a stream that begins at this draw of another one: its draw n is draw + n of that one."""
+    return key + draw * GOLDEN
 
 
 def below(random: Array, bound: Array) -> Array:

@@ -106,6 +106,26 @@ def test_two_threads_do_what_one_does(small, devices, case):
         close(shared.shared[key], value, 1e-6)  # summed in another order
 
 
+@pytest.mark.parametrize("plugins", [(), ("dualper",)], ids=["shared layers", "own layers"])
+def test_devices_learn_without_units_that_are_out_of_reach(small, devices, plugins):
+    """Half of the units for everybody, all for one device and none of the others for another one."""
+    method = small("fedrecgel", plugins, hidden=(40, 5, 3), mlp_dim=6, **UPHILL)
+    stacked, users = State.start(method, devices.n_items, len(devices), 1), torch.arange(len(devices))
+    layers = stacked.private if plugins else stacked.shared
+    layers["mlp.0.bias"][..., ::2] -= 1000
+    weight = layers["mlp.0.weight"][2] if plugins else layers["mlp.0.weight"]
+    stacked.private["user_mlp"][2] = -100 * weight[:6].sum(1).sign()
+    if plugins:
+        layers["mlp.0.bias"][3] = -1000
+        layers["mlp.0.bias"][4] = 1000
+    fused = stacked.copy()
+    for round_ in (1, 2):
+        play(method, stacked, devices, users, 7, round_)
+        fuse(method, fused, devices, users, round_)
+    for key, value in stacked.tensors().items():
+        close(fused.tensors()[key], value, 1e-3)
+
+
 @pytest.mark.parametrize("most", [4, 9])
 def test_patterns_are_added_up_when_there_is_no_room_for_more(small, devices, monkeypatch, most):
     name, plugins, settings = CASES["fedrecgel, two passes"]

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from federec import streams
-from federec.mathematics.transformer import Dropout, Transformer, encode, encode_last
+from federec.mathematics.transformer import Dropout, Transformer, _Attention, encode, encode_last
 
 SHAPE = Transformer(dim=8, layers=2, heads=2, window=6)
 
@@ -116,3 +116,16 @@ def test_dropout_keeps_the_network_causal_and_free_of_padding():
     wide = torch.cat([short, torch.zeros_like(short)], 1)
     padded = encode(SHAPE, p, wide, torch.tensor([3]), Dropout(0.5, torch.tensor([7]), position))
     torch.testing.assert_close(padded[:, :3], alone)
+
+
+def test_attention_with_dropout_has_the_gradient_that_autograd_finds():
+    generator = torch.Generator().manual_seed(3)
+    given = [torch.randn(3, 2, 9, 4, generator=generator, requires_grad=True) for _ in range(3)]
+    masks = (torch.rand(3, 2, 9, 9, generator=generator) > 0.4) / 0.6
+    query, key, value = given
+    weights = (query @ key.mT / 2).masked_fill(torch.ones(9, 9, dtype=torch.bool).triu(1), -torch.inf).softmax(3)
+    expected, found = (weights * masks) @ value, _Attention.apply(*given, masks)
+    torch.testing.assert_close(found, expected)
+    above = torch.randn(expected.shape, generator=generator)
+    for got, wanted in zip(*(torch.autograd.grad(each, given, above) for each in (found, expected)), strict=True):
+        torch.testing.assert_close(got, wanted)

@@ -243,6 +243,16 @@ def test_rows_may_be_wider_than_the_catalogue(random_split):
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
 
 
+def test_projected_sums_are_those_of_single_messages(random_split, monkeypatch):
+    """Also where a history is longer than a block of positions, and where it is one item."""
+    split = random_split(users=30, items=200, least=1, most=150)
+    method = FedNextProjected(**ALL, dim=5)
+    together, _ = played(method, split)
+    monkeypatch.setattr(FedNextProjected, "adds_up", lambda self, round_: False)
+    apart, _ = played(method, split)
+    torch.testing.assert_close(together.shared["weights"], apart.shared["weights"], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("method", [FedNext(**ALL, blend=(0.5,)), FedNextProjected(**ALL, dim=6)], ids=lambda m: m.name)
 def test_it_works_from_secure_sums(random_split, method):
     split = random_split(users=40, items=30)

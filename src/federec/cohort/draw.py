@@ -116,9 +116,11 @@ class History:
     counts: Tensor
     everyone: Devices = field(repr=False)
 
-    def of(self, some: Tensor) -> History:
+    def of(self, some: Tensor | slice) -> History:
         """That of some devices, by their places."""
-        return History(self.users[some], self.items[some], self.counts[some], self.everyone)
+        counts = self.counts[some]
+        longest = int(counts.max()) if len(counts) else 0
+        return History(self.users[some], self.items[some, :longest], counts, self.everyone)
 
     @property
     def real(self) -> Tensor:

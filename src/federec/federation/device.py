@@ -64,10 +64,10 @@ def learn(
     delivered. `observe` sees each cohort after it has learned, while its own rows are alive. `random` is what stages
     draw from; without it they draw as simulated devices. `sum_only`: whoever takes the updates in only adds them up."""
     learned, figures, format_ = Learned(), dict[str, list[Tensor]](), channel.format
-    for cohort in cohorts(method, state, devices, users, seed, round_, memory, format_):
+    added = sum_only and not channel.stages and method.adds_up(round_)
+    for cohort in cohorts(method, state, devices, users, seed, round_, memory, format_, added):
         method.fit(cohort)
-        update = sum_of(method, cohort, state) if sum_only and not channel.stages else None
-        update = update or update_of(method, cohort, state)
+        update = sum_of(method, cohort, state) if added else update_of(method, cohort, state)
         source = random or Simulated.of(seed, round_, devices.numbered(cohort.users))
         sent, fetched = channel.device(update, source) if channel.stages else (update, update.counts)
         up, down = _bytes(method, cohort, update, sent, fetched, format_)
@@ -91,9 +91,11 @@ def cohorts(
     round_: int,
     memory: float | None = None,
     format_: Format | None = None,
+    added: bool = False,
 ) -> Iterator[Cohort]:
     """Stack the users in cohorts of like lengths, draw their samples and fetch the rows they need. `format_` is that of
-    the updates they will send: whole tables take memory, too."""
+    the updates they will send: whole tables take memory, too. `added`: the method sums them up (`adds_up`), so that
+    none is held, and sees to padding itself."""
     if not len(users):
         return
     memory = memory or _memory(users.device)
@@ -102,18 +104,19 @@ def cohorts(
     order = np.argsort(-lengths, kind="stable")
     lengths, users = lengths[order], users[torch.from_numpy(order).to(users.device)]
     held = {**method.shared(), **method.private()}
+    sends = {} if added or not method.speaks(round_) else method.sends()
     width, sent = (
         sum(param.sized(devices.n_items)[0] for param in params.values() if param.rows)
-        for params in (held, {name: param for name, param in method.sends().items() if name not in held})
+        for params in (held, {name: param for name, param in sends.items() if name not in held})
     )
     per_sample = _SAMPLE_BYTES + 8 * (width + sent)
     per_device = 8 * devices.n_items + 16 * min(method.batch, int(lengths[0])) * width
     if format_ is not None and format_.rows == "all":
         per_device += 8 * devices.n_items * (width + sent)
-    for param in method.sends().values():
+    for param in sends.values():
         if ITEMS in param.shape and not param.rows:  # a layer as large as the catalogue
             per_device += 8 * math.prod(param.sized(devices.n_items))
-    for part in plan(lengths, per_sample, per_device, memory, padding):
+    for part in plan(lengths, per_sample, per_device, memory, 1.0 if added else padding):
         yield stack(method, state, devices, users[part], seed, round_)
 
 
@@ -151,12 +154,9 @@ def update_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update:
     )
 
 
-def sum_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update | None:
-    """The sum of what the cohort's devices send, as one update; None where the method does not know it without them."""
-    total = method.summed(cohort, state.shared)
-    if total is None:
-        return None
-    layers = {name: value[None] for name, value in total.items()}
+def sum_of(method: DeviceMethod, cohort: Cohort, state: State) -> Update:
+    """The sum of what the cohort's devices send, as one update."""
+    layers = {name: value[None] for name, value in method.summed(cohort, state.shared).items()}
     return Update(cohort.n_items, cohort.rows.ids[:0], torch.zeros_like(cohort.users), {}, layers)
 
 

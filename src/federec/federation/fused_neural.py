@@ -18,6 +18,7 @@ from federec.kernels.cpu import Outcome, Parts, Players
 from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores, personal_scores
 from federec.kernels.network_plgc import make_network_mix
 from federec.kernels.neural import Own, Plan, Server, neural_round, neural_workspace
+from federec.kernels.reach import make_narrow
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import NeuralScore
 
@@ -61,17 +62,23 @@ class NeuralRound(FusedRound):
         most, merge = self.most(), form.gradients and len(self.shape.hidden) > 1
         step = most if form.gradients else method.batch
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers], dtype=np.int64)
-        server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy())
+        highest = self.known.amax(0) if len(self.known) else self.known.new_zeros(0)
+        longest = np.float32(self.rows[:, self.shape.product :].norm(dim=1).max())
+        server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy(), highest.numpy(), longest)
         own = own_values(self.state, form)
         devices, noise, mixing = self.devices, noise_of(form.laplace), mixing_of(self.state, form.mixing)
         known, emphasising = histories(devices), Emphasising(form.emphasis, devices)
 
         def play(parts: Parts) -> None:
-            with borrowed(devices, neural_workspace, devices.n_items, most, step, self.shape, merge) as workspace:
+            with (
+                borrowed(devices, neural_workspace, devices.n_items, most, step, self.shape, merge) as workspace,
+                borrowed(devices, make_narrow, self.shape) as narrow,
+            ):
                 held, rows = len(workspace.table), len(workspace.batch.rows)
                 mix = make_network_mix(mixing, held, rows, self.shape.dim, self.shape.hidden[-1])
                 emphasis = emphasising.arrays(held)
-                neural_round(parts, plan, noise, workspace, mix, emphasis, known, server, players, own, outcome)
+                some = narrow if merge else None
+                neural_round(parts, plan, noise, workspace, some, mix, emphasis, known, server, players, own, outcome)
 
         on_threads(ptr, play)
 

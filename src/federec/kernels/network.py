@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from federec.kernels.compiling import jit, kernel
-from federec.kernels.cpu import copy, even, exp, floats, log1p, look_up, sigmoid
+from federec.kernels.cpu import copy, even, exp, fetch_row, floats, log1p, look_up, sigmoid
 from federec.kernels.machine import count_on
 from federec.kernels.patterns import Patterns, add_up, forget, take_in, transpose
 
 _PRODUCTS = 1_000_000  # in one multiplication: up to that OpenBLAS takes matrices as they lie, near the machine's limit
 _MOST, _LEAST = 256, 8  # rows in a tile
+_AHEAD = 4  # rows from the one that is read to the one that is fetched
 
 
 class Shape(NamedTuple):
@@ -79,6 +80,9 @@ class Tile(NamedTuple):
     pull: Any
     mix: Any
     """Sums over all rows: of the gradient at the first layer, of error times v."""
+    units: Any
+    """Which units of the first layer the network at hand has, of all. Unsigned, as numbers that might be negative take
+    longer to follow."""
 
 
 def make_net(shape: Shape) -> Net:
@@ -110,6 +114,7 @@ def make_tile(shape: Shape, first: int = 0) -> Tile:
         np.arange(rows, dtype=np.int32),
         floats(shape.hidden[0]),
         floats(shape.product),
+        np.arange(shape.hidden[0], dtype=np.uint32),
     )
 
 
@@ -133,13 +138,15 @@ def _gather(
     table: Any, places: Any, uphill: Any, v_gradient: Any, x_gradient: Any, whole: bool, v: Any, x: Any
 ) -> None:
     """Rows v of the table, and with `whole` x, moved by `uphill` times their gradient."""
+    product, last = np.uint64(v.shape[1]), len(places) - 1
     for i in range(len(places)):
-        row, rest = table[places[i]], table[places[i], v.shape[1] :]
+        row = places[i]
+        fetch_row(table, places[min(i + _AHEAD, last)])
         for k in range(v.shape[1]):
-            v[i, k] = row[k]
+            v[i, k] = table[row, k]
         if whole:
             for k in range(x.shape[1]):
-                x[i, k] = rest[k]
+                x[i, k] = table[row, product + np.uint64(k)]
         if uphill > 0:
             for k in range(v.shape[1]):
                 v[i, k] += uphill * v_gradient[i, k]
@@ -157,7 +164,18 @@ def _activate(values: Any, bias: Any) -> None:
 
 
 @jit
-def _offset(weights: Any, bias: Any, user: Any, out: Any) -> None:
+def _enter(known: Any, items: Any, units: Any, offset: Any, out: Any) -> None:
+    """relu(x W_0 + offset) of items whose x W_0 is known, of these units of the first layer."""
+    zero, last = np.float32(0.0), len(items) - 1
+    for i in range(len(items)):
+        item = items[i]
+        fetch_row(known, items[min(i + _AHEAD, last)])
+        for k in range(len(units)):
+            out[i, k] = max(known[item, units[k]] + offset[k], zero)
+
+
+@jit
+def offset_of(weights: Any, bias: Any, user: Any, out: Any) -> None:
     """What the user brings to the first layer: q U + b_0."""
     dim = len(weights)
     first = len(user) - dim
@@ -197,9 +215,16 @@ def _logits(top: Any, user: Any, v: Any, places: Any, t: Any, pair: Any, out: An
 
 
 @jit
-def _rise(tile: Any, n: int, net: Any, user: Any, out: Any) -> None:
-    """The first n rows of a tile, of which hidden[0] has x W_0, through the layers; their logits into `out`."""
+def _first(tile: Any, n: int, net: Any) -> None:
+    """The first n rows of a tile through the first layer."""
+    np.dot(tile.x[:n], net.weights[0], tile.hidden[0][:n])
     _activate(tile.hidden[0][:n], tile.offset)
+
+
+@jit
+def _rise(tile: Any, n: int, net: Any, user: Any, out: Any) -> None:
+    """The first n rows of a tile, of which hidden[0] has the outputs, through the other layers; their logits into
+    `out`."""
     _forward(tile.hidden[0][:n], net.weights, net.biases, tile.hidden)
     _logits(net.top, user, tile.v[:n], tile.places[:n], tile.hidden[len(tile.hidden) - 1], tile.pair, out)
 
@@ -256,9 +281,9 @@ def _tile(
     v, x, t = tile.v[:n], tile.x[:n], tile.hidden[last][:n]
     _gather(table, places[start:stop], uphill, v_gradient, x_gradient, wanted.layers or not len(known), v, x)
     if len(known):
-        look_up(known, batch.items[start:stop], tile.hidden[0])
+        _enter(known, batch.items[start:stop], tile.units, tile.offset, tile.hidden[0])
     else:
-        np.dot(x, net.weights[0], tile.hidden[0][:n])
+        _first(tile, n, net)
     _rise(tile, n, net, user, tile.error)
     loss = _errors(batch.sides[start:stop], batch.weight[start:stop], told, tile.error[:n])
     _mix(tile.error[:n], v, tile.mix)
@@ -285,7 +310,7 @@ def gradient_of(
     tile.pull.fill(0)
     tile.mix.fill(0)
     forget(patterns)
-    _offset(net.user, net.biases[0], user, tile.offset)
+    offset_of(net.user, net.biases[0], user, tile.offset)
     size = even(count, len(tile.error))
     for start in range(0, count, size):
         stop = min(count, start + size)
@@ -316,12 +341,12 @@ def gradient_of(
 def predict(tile: Any, table: Any, places: Any, net: Any, user: Any, tops: Any, out: Any) -> None:
     """Rows of a table at these places forward: t into `tops`, logits into `out`."""
     last, size = len(tile.hidden) - 1, even(len(places), len(tile.error))
-    _offset(net.user, net.biases[0], user, tile.offset)
+    offset_of(net.user, net.biases[0], user, tile.offset)
     for start in range(0, len(places), size):
         some = places[start : start + size]
         n = len(some)
         _gather(table, some, np.float32(0.0), tile.v, tile.x, True, tile.v, tile.x)
-        np.dot(tile.x[:n], net.weights[0], tile.hidden[0][:n])
+        _first(tile, n, net)
         _rise(tile, n, net, user, out[start:])
         look_up(tile.hidden[last], tile.places[:n], tops[start:])
 
@@ -343,12 +368,12 @@ def _gather_own(slot_of: Any, table: Any, shared: Any, items: Any, v: Any, x: An
 def score_own(tile: Any, slot_of: Any, table: Any, shared: Any, items: Any, net: Any, user: Any, out: Any) -> None:
     """Scores of items with the device's own rows, or the server's of those that it has not, by its own network."""
     size = even(len(items), len(tile.error))
-    _offset(net.user, net.biases[0], user, tile.offset)
+    offset_of(net.user, net.biases[0], user, tile.offset)
     for start in range(0, len(items), size):
         some = items[start : start + size]
         n = len(some)
         _gather_own(slot_of, table, shared, some, tile.v, tile.x)
-        np.dot(tile.x[:n], net.weights[0], tile.hidden[0][:n])
+        _first(tile, n, net)
         _rise(tile, n, net, user, out[start:])
 
 

@@ -37,6 +37,7 @@ from federec.kernels.network import (
     load_layers,
     make_net,
     make_tile,
+    offset_of,
     score_own,
     square,
     turn,
@@ -44,6 +45,7 @@ from federec.kernels.network import (
 from federec.kernels.network_plgc import mix_rows, settle, weigh
 from federec.kernels.patterns import Wanted, make_patterns
 from federec.kernels.plgc import begin, end
+from federec.kernels.reach import narrow_net, narrow_patterns, narrow_tile, pick, reach, spread
 
 _PATTERNS = 1 << 12  # that are kept before they are added up
 _STILL, _OFF = np.float32(0.0), np.float32(1e-12)
@@ -89,7 +91,11 @@ class Server(NamedTuple):
     ends: Any
     """Where each layer ends in it."""
     known: Any
-    """[M, width] x W_0 of all items, where rows do not move; else empty."""
+    """[M, width] x W_0 of all items, where neither rows nor layers move; else empty."""
+    highest: Any
+    """[width] the largest values of each unit in it; empty where it is."""
+    longest: np.float32
+    """The length of the longest x."""
 
 
 class Own(NamedTuple):
@@ -176,30 +182,60 @@ def _climb(values: Any, gradient: Any, scale: Any, out: Any) -> None:
 
 
 @jit
-def _gradients(workspace: Any, count: int, table: Any, places: Any, plan: Any, known: Any, wanted: Any) -> Any:
+def _gradients(
+    workspace: Any, narrow: Any, count: int, table: Any, places: Any, plan: Any, server: Any, wanted: Any
+) -> Any:  # fmt: skip
+    """The gradients that a step goes along, into the workspace; returns the loss. With `narrow` they are taken without
+    units that are out of reach."""
+    tile, batch, net, uphill = workspace.tile, workspace.batch, workspace.net, workspace.uphill
+    gradient, user, slope, known = workspace.gradient, workspace.user, workspace.user_gradient, server.known
+    if narrow is None:
+        return _climbing(
+            tile, batch, count, table, places, net, uphill, user, workspace.user_uphill, plan, known, wanted, gradient,
+            slope,
+        )  # fmt: skip
+    offset_of(net.user, net.biases[0], user, tile.offset)
+    width = reach(narrow, net, tile.offset, server.highest, server.longest, plan)
+    units, small, found = narrow.units[:width], narrow_net(narrow.net, width), narrow_net(narrow.gradient, width)
+    pick(net, units, small)
+    patterns = narrow_patterns(batch.patterns, width)
+    some = Batch(batch.rows, batch.items, batch.sides, batch.weight, batch.v, batch.x, patterns)
+    loss = _climbing(
+        narrow_tile(tile, units), some, count, table, places, small, narrow_net(uphill, width), user,
+        workspace.user_uphill, plan, known, wanted, found, slope,
+    )  # fmt: skip
+    if wanted.layers:
+        spread(found, units, gradient)
+    return loss
+
+
+@jit
+def _climbing(
+    tile: Any, batch: Any, count: int, table: Any, places: Any, net: Any, net_uphill: Any, user: Any,
+    user_uphill: Any, plan: Any, known: Any, wanted: Any, gradient: Any, slope: Any,
+) -> Any:  # fmt: skip
     """The gradients that a step goes along: of each group taken where that group, and nothing else, is moved uphill
     (`mathematics.sharpness`); returns the loss where nothing is moved. One call of `gradient_of` in a loop, not three:
     it is long, and each call is compiled."""
-    tile, batch, gradient, slope = workspace.tile, workspace.batch, workspace.gradient, workspace.user_gradient
     loss, scale_private, scale_shared = 0.0, _STILL, _STILL
     for group in range(3):
-        net, user, scale, first, asked = workspace.net, workspace.user, _STILL, known, wanted
+        at_net, at_user, scale, first, asked = net, user, _STILL, known, wanted
         if group == _PRIVATE:
             if not (plan.rho_private > 0 and wanted.user):
                 continue
             asked = Wanted(_NO, plan.dual, _YES)
-            _climb(user, slope, scale_private, workspace.user_uphill)
-            user = workspace.user_uphill
+            _climb(user, slope, scale_private, user_uphill)
+            at_user = user_uphill
         if group == _SHARED:
             if not (plan.rho_shared > 0 and wanted.rows):
                 continue
             asked, scale, first = Wanted(_YES, not plan.dual, _NO), scale_shared, known[:0]
         if group > 0 and asked.layers:
-            _climb(net.flat, gradient.flat, scale_private if plan.dual else scale_shared, workspace.uphill.flat)
-            turn(workspace.uphill)
-            net = workspace.uphill
+            _climb(net.flat, gradient.flat, scale_private if plan.dual else scale_shared, net_uphill.flat)
+            turn(net_uphill)
+            at_net = net_uphill
         found = gradient_of(
-            tile, batch, count, table, places, net, user, scale, first, asked, group == 0, gradient, slope
+            tile, batch, count, table, places, at_net, at_user, scale, first, asked, group == 0, gradient, slope
         )
         if group == 0:
             loss = found
@@ -270,8 +306,8 @@ def _step_rows(table: Any, rows: Any, v: Any, x: Any, rate: Any) -> None:
 
 @jit
 def _learn(
-    workspace: Any, mixing: Any, emphasis: Any, start: int, stop: int, plan: Any, server: Any, own: Any, user: int,
-    loss: Any,
+    workspace: Any, narrow: Any, mixing: Any, emphasis: Any, start: int, stop: int, plan: Any, server: Any, own: Any,
+    user: int, loss: Any,
 ) -> None:  # fmt: skip
     """One step on samples start .. stop; where rows step after all else, the second half of it is theirs."""
     batch, local = workspace.batch, workspace.table
@@ -289,7 +325,7 @@ def _learn(
     for half in range(halves):
         first, last = half == 0, half == halves - 1
         wanted = Wanted(last, first, first)
-        loss[0] += _gradients(workspace, count, table, places, plan, server.known, wanted)
+        loss[0] += _gradients(workspace, narrow, count, table, places, plan, server, wanted)
         loss[1] += 1
         if mixing is not None:
             loss[0] += settle(mixing, local, rows, batch.x)
@@ -381,12 +417,12 @@ def _keep_layers(values: Any, layers: Any, user: int) -> None:
 
 @kernel
 def neural_round(
-    parts: Any, plan: Any, noise: Any, workspace: Any, mixing: Any, emphasis: Any, histories: Any, server: Any,
-    players: Any, own: Any, out: Any,
+    parts: Any, plan: Any, noise: Any, workspace: Any, narrow: Any, mixing: Any, emphasis: Any, histories: Any,
+    server: Any, players: Any, own: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users. What they keep steps in place, what they send of rows and layers is added up.
-    `mixing`: see `kernels.network_plgc`; None: nothing is mixed. `emphasis`: None where all samples weigh the same.
-    `noise`: None where there is none."""
+    `narrow`: see `kernels.reach`; None: networks are whole. `mixing`: see `kernels.network_plgc`; None: nothing is
+    mixed. `emphasis`: None where all samples weigh the same. `noise`: None where there is none."""
     samples, judges, first = workspace.samples, players.judges, True
     part = count_on(parts.next)
     while part < len(parts.ptr) - 1:
@@ -423,7 +459,7 @@ def neural_round(
                     slots[sample] = drawn[samples.sorting.order[sample]]
                 for start in range(0, count, span):
                     stop = min(count, start + span)
-                    _learn(workspace, mixing, emphasis, start, stop, plan, server, own, user, out.loss[part])
+                    _learn(workspace, narrow, mixing, emphasis, start, stop, plan, server, own, user, out.loss[part])
             _keep_layers(workspace.user, own.values, user)
             if mixing is not None:
                 end(mixing.mix, user)

@@ -198,9 +198,9 @@ def _active(rows: Any, out: Any) -> None:
     none = np.int64(0)
     for i in range(len(out)):
         for word in range(out.shape[1]):
-            some, total = rows[i, 64 * word : 64 * word + 64], none
-            for k in range(len(some)):
-                total |= _BITS[k] if some[k] > 0 else none
+            total, first = none, np.uint64(64 * word)
+            for k in range(min(64, rows.shape[1] - 64 * word)):
+                total |= _BITS[k] if rows[i, first + np.uint64(k)] > 0 else none
             out[i, word] = total
 
 
@@ -293,6 +293,18 @@ def _add(part: Any, total: Any) -> None:
 
 
 @jit
+def _add_turned(rows: Any, total: Any) -> None:
+    """Add rows to columns; most are 0."""
+    for j in range(len(rows)):
+        size = np.float32(0.0)
+        for k in range(rows.shape[1]):
+            size += abs(rows[j, k])
+        if size != 0:  # also where it is not a number
+            for k in range(rows.shape[1]):
+                total[k, j] += rows[j, k]
+
+
+@jit
 def transpose(values: Any, out: Any) -> None:
     """Rows to columns."""
     for start in range(0, out.shape[1], 16):  # so many are a line of memory
@@ -318,5 +330,4 @@ def add_up(patterns: Any, tile: int, part: Any, layers: bool, weights: Any, bias
                 if layer > 0:
                     _add_scaled(slopes[layer][start:stop], error[start:stop], biases[layer])
     if layers and patterns.merge:
-        transpose(patterns.added, part[0])
-        _add(part[0], weights[0])
+        _add_turned(patterns.added, weights[0])

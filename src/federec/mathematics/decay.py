@@ -16,6 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+_BLOCK = 64
+"""Positions that are summed by one product."""
+
 
 class PairTables(NamedTuple):
     """Each [longest sequence, parts]: several values of a pair, side by side."""
@@ -59,6 +62,20 @@ def together(longest: int) -> PairTables:
     """1 for every pair: the co-occurrence of a device's items."""
     ones = torch.ones(longest, dtype=torch.float64)
     return _tables(ones, ones, ones)
+
+
+def running(x: Tensor, fall: float) -> Tensor:
+    """sum_{k <= t} fall^(t-k) x_k for every position t of x [C, L, width]: by products within blocks of positions, to
+    which is added what has faded since the blocks before."""
+    place = torch.arange(min(_BLOCK, x.shape[1]), device=x.device)
+    apart = place[:, None] - place
+    within, after = fall ** apart.clamp(min=0).to(x) * (apart >= 0), (fall ** (place + 1).to(x))[:, None]
+    before, found = x[:, :1] * 0, []
+    for block in x.split(_BLOCK, 1):
+        some = slice(block.shape[1])
+        found.append(torch.addcmul(within[some, some] @ block, after[some], before))
+        before = found[-1][:, -1:]
+    return torch.cat(found, 1)
 
 
 def mixed(a: float, g: float, longest: int) -> Tensor:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,9 +75,12 @@ class Dropout:
         """[W, sites, T, width]: 0 for what is dropped. The numbers are the same for any `width` up to `most`."""
         draws = torch.arange(-(-width // _LANES), device=self.key.device)
         first = torch.arange(sites.start, sites.stop, device=self.key.device)[:, None, None] << 32
-        draw = (self.position * -(-most // _LANES))[:, None, :, None] + (first + draws)
-        lanes: Tensor = streams.bits(self.key[:, None, None, None], draw).view(torch.int16)[..., :width]
-        return (lanes >= round(self.rate * (1 << 16)) - (1 << 15)) * (1 / (1 - self.rate))
+        key = streams.later(self.key[:, None], self.position * -(-most // _LANES))
+        lanes: Tensor = streams.bits(key[:, None, :, None], first + draws).view(torch.int16)[..., :width]
+        kept = torch.empty(lanes.shape, device=lanes.device)
+        # Several times as fast as a comparison to true and false, which then become numbers.
+        torch.ge(lanes, round(self.rate * (1 << 16)) - (1 << 15), out=kept)
+        return kept.mul_(1 / (1 - self.rate))
 
 
 def encode(shape: Transformer, p: Params, items: Tensor, counts: Tensor, dropout: Dropout | None = None) -> Tensor:
@@ -116,23 +120,49 @@ def _layer(
     def dropped(x: Tensor, place: int) -> Tensor:
         return x * kept[place] if kept else x
 
-    x = _times(_normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"])
-    query, key, value = (part.unflatten(2, (shape.heads, -1)).transpose(1, 2) for part in x.chunk(3, 2))
-    if dropout is not None and dropout.rate:
-        masks = dropout.masks(h.shape[1], shape.window, range(first + 1, first + 1 + shape.heads))
-        later = torch.ones_like(masks[0, 0], dtype=torch.bool).triu(1)
-        weights = (query * query.shape[3] ** -0.5 @ key.mT).masked_fill(later, -torch.inf).softmax(3)
-        mixed = (weights * masks) @ value
-    elif last is None:
-        mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
+    def split(x: Tensor, parts: int) -> list[Tensor]:
+        return [part.unflatten(2, (shape.heads, -1)).transpose(1, 2) for part in x.chunk(parts, 2)]
+
+    x, weight = _normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"]
+    if last is None:
+        query, key, value = split(_times(x, weight), 3)
+        if dropout is not None and dropout.rate:
+            masks = dropout.masks(h.shape[1], shape.window, range(first + 1, first + 1 + shape.heads))
+            mixed: Tensor = _Attention.apply(query, key, value, masks)  # type: ignore[no-untyped-call]
+        else:
+            mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
     else:
-        row = torch.arange(len(h), device=h.device)
-        seen = torch.arange(h.shape[1], device=h.device) <= last[:, None]
-        query, h = query[row, :, last][:, :, None], h[row, last][:, None]
+        row, seen = torch.arange(len(h), device=h.device), torch.arange(h.shape[1], device=h.device) <= last[:, None]
+        key, value = split(_times(x, weight[shape.dim :]), 2)
+        (query,), h = split(_times(x[row, last][:, None], weight[: shape.dim]), 1), h[row, last][:, None]
         mixed = scaled_dot_product_attention(query, key, value, attn_mask=seen[:, None, None])
     h = h + dropped(_through(p, f"{layer}.attention.out", mixed.transpose(1, 2).flatten(2)), 0)
     x = _through(p, f"{layer}.hidden.in", _normed(p, f"{layer}.hidden.norm", h))
     return h + dropped(_through(p, f"{layer}.hidden.out", dropped(gelu(x), 1)), 2)
+
+
+class _Attention(torch.autograd.Function):
+    """(softmax(Q K' / sqrt(width)) * masks) V, causal, of queries, keys and values [W, heads, T, width]. Autograd would
+    pass over tables [W, heads, T, T] twice as often."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, masks: Tensor) -> Tensor:
+        size, scale = query.shape[2], query.shape[3] ** -0.5
+        later = query.new_full((size, size), -torch.inf).triu(1)
+        q, k, v, m = (part.flatten(0, 1) for part in (query, key, value, masks))
+        weights = torch.baddbmm(later, q, k.mT, alpha=scale).softmax(2)
+        kept = weights * m
+        ctx.save_for_backward(q, k, v, m, weights, kept)
+        return (kept @ v).view(query.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, m, weights, kept = ctx.saved_tensors
+        shape, scale = above[0].shape, q.shape[2] ** -0.5
+        d = above[0].flatten(0, 1)
+        slope = torch._softmax_backward_data((d @ v.mT).mul_(m), weights, 2, weights.dtype)
+        found = (slope @ k).mul_(scale), (slope.mT @ q).mul_(scale), kept.mT @ d
+        return *(part.view(shape) for part in found), None
 
 
 def _norm(name: str, dim: int) -> dict[str, Param]:

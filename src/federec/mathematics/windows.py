@@ -21,8 +21,10 @@ from federec import streams
 from federec.cohort.layers import Params
 from federec.mathematics.transformer import Dropout, Transformer, encode, encode_last
 
-_POSITIONS, _GPU_POSITIONS = 1 << 12, 1 << 17  # that go through the network together, padding included
-_LOGITS, _GPU_LOGITS = 1 << 20, 1 << 28  # held at a time
+_POSITIONS, _GPU_POSITIONS = 1 << 11, 1 << 17  # that go through the network together, padding included
+_PADDING, _GPU_PADDING = 0.15, 1.0  # fraction of them that may be padding
+_LOGITS, _GPU_LOGITS = 1 << 20, 1 << 27  # held at a time
+_TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Windows:
 
     def parts(self, positions: int | None = None, most: int | None = None) -> Iterator[Windows]:
         """A few windows at a time, without needless padding: so many positions, and at most so many windows."""
-        for some in _together(self.counts, positions, most):
+        for some in together(self.counts, positions, most):
             width = int(self.counts[some.start])
             yield Windows(
                 self.items[some, :width],
@@ -130,18 +132,16 @@ def _quick(where: Tensor) -> Iterator[None]:
 
 def _softmax(output: Tensor, items: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
     """The loss at outputs [P, dim], and its gradients with respect to outputs, item rows and biases, by hand: autograd
-    would hold three tables [P, items] at a time, this holds one."""
+    would hold three tables [P, items] at a time, this holds two."""
     loss, onto = output.new_empty(len(output)), torch.empty_like(output)
     to_items, to_bias = torch.zeros_like(items), torch.zeros_like(bias)
     size = max(1, (_GPU_LOGITS if output.is_cuda else _LOGITS) // len(items))
     for start in range(0, len(output), size):
         part = slice(start, start + size)
-        logits, target = torch.addmm(bias, output[part], items.T), targets[part, None]
-        chosen, most = logits.gather(1, target), logits.amax(1, keepdim=True)
-        error = logits.sub_(most).exp_()
-        total = error.sum(1, keepdim=True)
-        loss[part] = (total.log() + most - chosen)[:, 0]
-        error.div_(total).scatter_add_(1, target, error.new_full(target.shape, -1.0))
+        error, target = torch.addmm(bias, output[part], items.T).softmax(1), targets[part, None]
+        chosen = error.gather(1, target)
+        loss[part] = -chosen.clamp(min=_TINY).log()[:, 0]
+        error.scatter_(1, target, chosen - 1)
         onto[part] = error @ items
         to_items.addmm_(error.T, output[part])
         to_bias += error.sum(0)
@@ -154,7 +154,7 @@ def outputs(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Ten
     order = counts.argsort(descending=True, stable=True)
     seen = counts[order].clamp(max=shape.window)
     found = p["items"].new_zeros(len(items), shape.dim)
-    for some in _together(seen.clamp(min=1)):
+    for some in together(seen.clamp(min=1)):
         rows, length = order[some], seen[some]
         width = int(length[0])
         if not width:
@@ -166,14 +166,20 @@ def outputs(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Ten
     return found
 
 
-def _together(counts: Tensor, positions: int | None = None, most: int | None = None) -> Iterator[slice]:
-    """Slices of windows of these falling lengths, that go through the network at once: with so many positions, and at
-    most so many windows."""
-    start, positions = 0, positions or (_GPU_POSITIONS if counts.is_cuda else _POSITIONS)
-    lengths = counts.tolist()
+def together(counts: Tensor, positions: int | None = None, most: int | None = None) -> Iterator[slice]:
+    """Slices of windows, or of histories, of these falling lengths that are computed at once: with so many positions,
+    and at most so many of them."""
+    positions = positions or (_GPU_POSITIONS if counts.is_cuda else _POSITIONS)
+    least = 1 - (_GPU_PADDING if counts.is_cuda else _PADDING)
+    lengths, start = counts.tolist(), 0
     while start < len(lengths):
-        stop = start + max(1, min(positions // lengths[start], most or positions))
-        yield slice(start, min(stop, len(lengths)))
+        longest, filled = lengths[start], lengths[start]
+        last = min(len(lengths), start + max(1, min(positions // longest, most or positions)))
+        stop = start + 1
+        while stop < last and filled + lengths[stop] >= least * longest * (stop + 1 - start):
+            filled += lengths[stop]
+            stop += 1
+        yield slice(start, stop)
         start = stop
 
 

@@ -173,10 +173,14 @@ class DeviceMethod(Method):
         changes = {name: cohort.tables[name] - received for name, received in tables.items()}
         return changes | {name: cohort.params[name] - received for name, received in layers.items()}
 
-    def summed(self, cohort: Cohort, shared: Params) -> Params | None:
-        """The sum of the cohort's messages, [...] for each name, where that is cheaper than each of them; asked for
-        where nobody looks at a single one. None: it is not. A method that sends items' rows has none."""
-        return None
+    def adds_up(self, round_: int) -> bool:
+        """Whether `summed` gives the sum of a round's messages more cheaply than each of them. It is asked for where
+        nobody looks at a single one. A method that sends items' rows has no such sum."""
+        return False
+
+    def summed(self, cohort: Cohort, shared: Params) -> Params:
+        """The sum of the cohort's messages, [...] for each name."""
+        raise NotImplementedError(f"{type(self).__name__}.summed")
 
     def stages(self) -> tuple[Stage, ...]:
         """Stages that the method itself puts first into the channel."""

@@ -4,8 +4,8 @@
     R <- orthonormal(G R)                     each sweep, from the sum G of devices' co-occurrences, which is never sent
 
 What a device sends then grows with the catalogue, not with its square: (half-lives x dim)^2 / 2 numbers for s s' and
-half-lives x dim x items for s y', y as in FedNext. Rows begin at random, from the seed. A sweep is one step of power
-iteration: for each of its items a device sends the sum of the rows of all its items.
+half-lives x dim x items for s y', y as in FedNext, both from one pass over its history. Rows begin at random, from the
+seed. A sweep is one step of power iteration: for each of its items a device sends the sum of the rows of all its items.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from torch import Tensor
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import History
 from federec.cohort.layers import ITEMS, Param, Params
-from federec.methods.next_item import TARGET, NextItem, Turn
+from federec.mathematics.decay import factor, running
+from federec.mathematics.windows import together
+from federec.methods.next_item import NextItem, Turn
 
 SKETCH, SUMS, NEXT = "sketch", "sums", "next"
 
@@ -62,23 +64,33 @@ class FedNextProjected(NextItem):
         rows = shared["rows"][history.items] * history.real[:, :, None]
         if SKETCH in turn.sends:
             return {SKETCH: rows.sum(1)[cohort.rows.owner]}
-        return self.projected(turn, history, rows, cohort.n_items)
+        before, since = self.projected(turn, history, rows)
+        next_ = rows.new_zeros(len(rows), self.kinds * self.dim, cohort.n_items)
+        items = history.items[:, None, 1:].expand(-1, next_.shape[1], -1)
+        return {SUMS: before.mT @ before, NEXT: next_.scatter_add_(2, items, since.mT)}
 
-    def projected(self, turn: Turn, history: History, rows: Tensor, n_items: int) -> Params:
-        """The sums of the devices' pairs of items, between their rows [C, L, dim] and between these and item codes."""
-        pairs = {name: places for name, places in self.pairs().items() if places is not None}
-        tables = self.tables(turn, pairs, rows.shape[1]).to(rows.device)
-        sums = rows.new_zeros(len(rows), self.kinds, self.dim, self.kinds, self.dim)
-        next_ = rows.new_zeros(len(rows), self.kinds, self.dim, n_items)
-        age, items = history.age.clamp(min=0), history.items[:, None].expand(-1, self.dim, -1)
-        for part, (a, b) in enumerate(pairs.values()):
-            half = rows.mT @ (tables.value(part, age[:, :, None], age[:, None]) * history.real[:, None])
-            if b == TARGET:
-                next_[:, a].scatter_add_(2, items, half)
-            else:
-                sums[:, a, :, b] = half @ rows
-                sums[:, b, :, a] = sums[:, a, :, b].mT
-        return {SUMS: sums.flatten(3, 4).flatten(1, 2), NEXT: next_.flatten(1, 2)}
+    def adds_up(self, round_: int) -> bool:
+        return SUMS in self.turn(round_).sends
+
+    def summed(self, cohort: Cohort, shared: Params) -> Params:
+        turn, history, wide = self.turn(cohort.round), cohort.history, self.kinds * self.dim
+        assert history is not None
+        sums, next_ = shared["rows"].new_zeros(wide, wide), shared["rows"].new_zeros(cohort.n_items, wide)
+        for some in together(history.counts):
+            part = history.of(some)
+            rows = shared["rows"][part.items] * part.real[:, :, None]
+            before, since = (found.flatten(0, 1) for found in self.projected(turn, part, rows))
+            sums.addmm_(before.T, before)
+            next_.index_add_(0, part.items[:, 1:].flatten(), since)
+        return {SUMS: sums, NEXT: next_.T}
+
+    def projected(self, turn: Turn, history: History, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """At the positions t >= 1 of histories with these rows [C, L, dim], side by side for all half-lives: s_t, and
+        sum_{k <= t} 2^(-(t-k)/g) s_k, which is what item t is counted for in the sum of s y'. 0 for padding."""
+        falls = [factor(half_life, 1.0) for half_life in turn.half_lives]
+        real = history.real[:, 1:, None]
+        before = torch.cat([running(rows[:, :-1], fall) for fall in falls], 2) * real
+        return before, running(before, factor(turn.target, 0.0)) * real
 
     def traffic(self, round_: int, own: Tensor, n_items: int) -> tuple[Tensor, Tensor]:
         turn, wide = self.turn(round_), self.kinds * self.dim

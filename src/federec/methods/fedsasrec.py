@@ -34,6 +34,7 @@ from federec.methods.sequence import SequenceSettings
 
 _REASON = "its devices send gradients of a model that sees the order of items, and draw no samples"
 _LEAST = 1e-8  # of a mean of positions: possibly no device has any
+_PICKED = 32  # items whose scores by one product cost as much as that of one whose row is looked up
 
 
 class FedSASRec(DeviceMethod, SequenceSettings):
@@ -93,9 +94,10 @@ class FedSASRec(DeviceMethod, SequenceSettings):
         sent = {name: value / (self.local_steps * self.window) for name, value in total.items()}
         return sent | {"positions": (counts / self.window).to(losses)[:, None]}
 
-    def summed(self, cohort: Cohort, shared: Params) -> Params | None:
-        if self.local_steps > 1:
-            return None
+    def adds_up(self, round_: int) -> bool:
+        return self.local_steps == 1
+
+    def summed(self, cohort: Cohort, shared: Params) -> Params:
         assert cohort.history is not None
         history, keys = self.ordered(cohort.history, cohort.samples.key), stream_keys(cohort.samples.key, 0)
         windows = Windows.of(history.items, history.counts, self.window)
@@ -121,9 +123,11 @@ class FedSASRec(DeviceMethod, SequenceSettings):
 
     def recall(self, shared: Params, history: History, items: Tensor) -> Params:
         output = outputs(self.network, shared, history.items, history.counts)
-        same = items.stride(0) == 0  # everybody scores the same items
-        rows = shared["items"][items[0]].expand(len(items), -1, -1) if same else shared["items"][items]
-        return {"scores": dot(output, rows) + shared["item_bias"][items]}
+        if items.stride(0) == 0:  # everybody scores the same items
+            return {"scores": torch.addmm(shared["item_bias"][items[0]], output, shared["items"][items[0]].T)}
+        if len(shared["items"]) < _PICKED * items.shape[1]:
+            return {"scores": torch.addmm(shared["item_bias"], output, shared["items"].T).gather(1, items)}
+        return {"scores": dot(output, shared["items"][items]) + shared["item_bias"][items]}
 
     def score(self, p: Params) -> Tensor:
         return p["scores"]

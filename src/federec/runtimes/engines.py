@@ -77,6 +77,8 @@ class Stacked:
     def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link) -> None:
         self.method, self.devices, self.seed, self.link = method, devices, seed, link
         self.few, self.full = (256, 32) if _on_cpu(devices) else (1 << 12, 256)
+        if method.reads_history:  # more histories have less padding
+            self.full = max(self.full, 256)
 
     def torch_threads(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -277,6 +277,7 @@ class DeviceTrainer:
         report, evaluating = self.engine.play(self.state, users, round_, own, sum_)
         now = time.perf_counter()
         if not along:
+            self._rank_once(rankings, self.state)
             for ranking in rankings:
                 self._rank_global(ranking, self.state)
             self._sum([], rankings)
@@ -385,6 +386,19 @@ class DeviceTrainer:
             ranking.complete(whole)
         return sums[: len(values)]
 
+    def _rank_once(self, rankings: Sequence[Sampled | SampleRanks], state: State) -> None:
+        """Where histories are read, which takes longer than to score with what they give: users who are ranked against
+        all items share these scores with the other rankings."""
+        thorough = [ranking for ranking in rankings if ranking.whole is not None]
+        if not (thorough and self.method.reads_history):
+            return
+        all_items = torch.arange(self.devices.n_items, device=self.device)
+        with all_torch_threads():
+            for users in self.group.mine(thorough[0].missing()).split(self.engine.full):
+                scores = self.engine.score(state, users, all_items.expand(len(users), -1))
+                for ranking in rankings:
+                    ranking.add(users, partial(scores.gather, 1))
+
     def _rank_global(self, ranks: Sampled | SampleRanks, state: State) -> None:
         """Rank the users who are not ranked yet with the server's rows."""
         few = ranks.whole is None
@@ -418,7 +432,7 @@ class CentralTrainer:
 
     def play(self, round_: int) -> Played:
         began = time.perf_counter()
-        with self.device:
+        with self._there():
             model = self.method.learn(self.state.shared, self.split, self.devices, self.seed, round_)
         # Contiguous, as a checkpoint stores it.
         self.state = State({name: value.to(self.device).contiguous() for name, value in model.items()})
@@ -453,5 +467,9 @@ class CentralTrainer:
         return sampled, full
 
     def _scores(self, model: State, users: Tensor, split: Split | None = None) -> Tensor:
-        with self.device:
+        with self._there():
             return self.method.scores(model.shared, split or self.split, users)
+
+    def _there(self) -> AbstractContextManager[Any]:
+        """Within it new tensors are on the device. On a CPU they are anyway, and it would delay each operation."""
+        return nullcontext() if self.device.type == "cpu" else self.device
