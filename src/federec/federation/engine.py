@@ -74,12 +74,12 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
             SampledProducts: Kernels(fused_products.ProductsRound, fused_products.products_scores),
         }
-    from federec.federation import fused_gpu, fused_gpu_neural  # they need triton
+    from federec.federation import fused_gpu, fused_gpu_neural, fused_gpu_phases  # they need triton
 
     return {
         LinearScore: Kernels(fused_gpu.LinearRound, fused_gpu.linear_scores, _linear_lacks),
         AdditiveScore: Kernels(fused_gpu.AdditiveRound, fused_gpu.additive_scores, _additive_lacks),
-        NeuralScore: Kernels(fused_gpu_neural.NeuralRound, fused_gpu_neural.neural_scores, _neural_lacks),
+        NeuralScore: Kernels(fused_gpu_phases.neural_round, fused_gpu_neural.neural_scores, _neural_lacks),
     }
 
 

@@ -154,13 +154,13 @@ class User(NamedTuple):
 
 
 @jit
-def _product(a, b, sum_, LEFT: tl.constexpr = False, RIGHT: tl.constexpr = False):
+def _product(a, b, sum_, LEFT: tl.constexpr = False, RIGHT: tl.constexpr = False, PRECISION: tl.constexpr = "ieee"):
     """The sum plus a b, with a or b transposed where LEFT or RIGHT say so; as exact as float32 is."""
     if LEFT:
         a = tl.trans(a)
     if RIGHT:
         b = tl.trans(b)
-    return tl.dot(a, b, sum_, input_precision="ieee")
+    return tl.dot(a, b, sum_, input_precision=PRECISION)
 
 
 @jit
@@ -244,13 +244,13 @@ def _nothing(layers):
 
 
 @jit
-def _forward(a, layers):
+def _forward(a, layers, PRECISION: tl.constexpr):
     """The network's part of the logit, of a tile's outputs of the first layer."""
     if len(layers) == 1:
         return tl.sum(a * layers[0][None, :], 1)
     else:
-        above = tl.maximum(_product(a, layers[0][0], _no(a, layers[0][0].shape[1])) + layers[0][1][None, :], 0.0)
-        return _forward(above, layers[1:])
+        sums = _product(a, layers[0][0], _no(a, layers[0][0].shape[1]), PRECISION=PRECISION)
+        return _forward(tl.maximum(sums + layers[0][1][None, :], 0.0), layers[1:], PRECISION)
 
 
 @jit
@@ -714,7 +714,7 @@ def network_round(
 
 @many
 def network_scores(
-    server, users, offsets, ask, scores, asked, SHAPE: tl.constexpr, TILE: tl.constexpr
+    server, users, offsets, ask, scores, asked, SHAPE: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
     """Scores of the items `ask` [users, K] with the server's rows: program (u, t) takes the t-th tile of user u, whose
     vectors are users[u] and who brings offsets[u] to the first layer."""
@@ -725,7 +725,7 @@ def network_scores(
     k = tl.arange(0, SHAPE.wide[1])
     offset = _vector(offsets + device * SHAPE.sizes[1], SHAPE.sizes[1], SHAPE.wide[1])
     x = tl.load(_cells(server.known, item, k, 0, SHAPE.sizes[1]), mask=values(real, k, SHAPE.sizes[1]), other=0.0)
-    z = _forward(tl.maximum(x + offset[None, :], 0.0), _above(server.layers, 1, SHAPE))
+    z = _forward(tl.maximum(x + offset[None, :], 0.0), _above(server.layers, 1, SHAPE), PRECISION)
     z += tl.load(server.layers + SHAPE.top[1])
     if SHAPE.product > 0:
         k = tl.arange(0, SHAPE.pair)
