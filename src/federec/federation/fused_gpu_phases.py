@@ -12,7 +12,7 @@ from federec.cohort.optim import Adam
 from federec.federation.device import GPU_MEMORY
 from federec.federation.fused_base import RoundInputs
 from federec.federation.fused_gpu import Schedule, laplace_quantiles
-from federec.federation.fused_gpu_neural import NeuralRound
+from federec.federation.fused_gpu_neural import NeuralRound, first_products
 from federec.federation.fused_neural import names_kept, put, taken
 from federec.kernels import gpu_phases
 from federec.kernels.gpu import Drawn, Outcome
@@ -43,6 +43,8 @@ class PhasesRound(NeuralRound):
 
     def __init__(self, form: NeuralScore, inputs: RoundInputs) -> None:
         super().__init__(form, inputs)
+        # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
+        self.known = first_products(inputs.state, form)
         self.schedule: Schedule | None = None
 
     def reserve(self, schedule: Schedule) -> None:
