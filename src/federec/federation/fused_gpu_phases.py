@@ -22,6 +22,7 @@ from federec.methods.forms import NeuralScore
 
 BASE, PRIVATE, SHARED = range(3)
 _EXACT, _ROUGH = "tf32x3", "tf32"
+_ENTER = "tf32"
 _W4 = {"num_warps": 4, "num_stages": 1}
 CONFIG: dict[str, Any] = {
     "up": {"TILE": 64, "STEP": 32, **_W4},
@@ -181,7 +182,7 @@ class PhasesRound(NeuralRound):
 
             tiles = config("enter")
             gpu_phases.enter[(devices, tiles["SPLIT"])](
-                server, rows, layers, scales, SHAPE=shape, PRECISION=_ROUGH, **tiles
+                server, rows, layers, scales, SHAPE=shape, PRECISION=_ENTER, **tiles
             )
             lifted = offsets + (scales * (1 + q.square().sum(1)))[:, None] * base.pull
             tops = nets[:, shape.top[0] - shape.at[0] : shape.top[0] - shape.at[0] + product]
