@@ -21,17 +21,14 @@ from federec.kernels.gpu_network import Server
 from federec.methods.forms import NeuralScore
 
 BASE, PRIVATE, SHARED = range(3)
-_EXACT, _ROUGH = "tf32x3", "tf32"
-_ENTER = "tf32"
 _W4 = {"num_warps": 4, "num_stages": 1}
 CONFIG: dict[str, Any] = {
-    "up": {"TILE": 64, "STEP": 32, **_W4},
-    "down": {"TILE": 64, "STEP": 32, "SPLIT": 4, **_W4},
-    "slope_above": {"TILE": 32, "HIGH": 64, "WIDE": 64, **_W4},
-    "slope": {"TILE": 32, "HIGH": 64, "WIDE": 64, **_W4},
-    "leave": {"TILE": 64, "STEP": 32, "SPLIT": 4, **_W4},
-    "enter": {"TILE": 64, "STEP": 32, "SPLIT": 4, **_W4},
-    "deliver": {"TILE": 64, "STEP": 32, "SPLIT": 4, **_W4},
+    "through": {"TILE": 64, **_W4},
+    "slope_above": {"TILE": 64, "HIGH": 64, "WIDE": 64, **_W4},
+    "slope": {"TILE": 64, "HIGH": 64, "WIDE": 64, **_W4},
+    "leave": {"TILE": 64, "SPLIT": 2, **_W4},
+    "enter": {"TILE": 64, "SPLIT": 2, **_W4},
+    "deliver": {"TILE": 64, "SPLIT": 2, **_W4},
 }
 
 
@@ -86,7 +83,8 @@ class PhasesRound(NeuralRound):
         free = shape.top[3] - shape.at[0]
         bounds = drawn.counts.clamp(max=n_items)
         several = method.epochs > 1
-        hidden = self.floats(count, wide)
+        lift = float(method.batch)
+        ends = self.floats(count, wide)
         rows = gpu_phases.Rows(
             first=bounds.cumsum(0, dtype=torch.int64) - bounds,
             counts=self.zeros(devices),
@@ -94,10 +92,12 @@ class PhasesRound(NeuralRound):
             shares=self.floats(count),
             errors=self.floats(count),
             later=self.floats(count),
-            hidden=hidden,
-            middle=self.floats(count, shape.sizes[2]) if deep else hidden,
-            pulls=self.floats(count, dim),
-            kept=self.floats(count, width) if several else hidden,
+            middle=self.floats(count, shape.sizes[2]) if deep else ends,
+            rough=torch.empty(count, wide, dtype=torch.float16, device=device),
+            pulls=torch.empty(count, dim, dtype=torch.float16, device=device),
+            rises=torch.empty(count, wide, dtype=torch.float16, device=device),
+            ends=ends,
+            kept=self.floats(count, width) if several else ends,
         )
         server = Server(self.rows, self.flat, self.known)
         emphasised = form.emphasis is not None
@@ -111,7 +111,6 @@ class PhasesRound(NeuralRound):
         top = self.flat[shape.top[0] : shape.top[0] + product]
         layers = self.floats(devices, free)
         nets = self.floats(devices, free)
-        gathered = self.floats(devices, free)
         tallies = aligned(2 + len(self.layers), devices, device)
         held_vectors, held_pulls = self.floats(method.epochs, devices, width), self.floats(method.epochs, devices, wide)
 
@@ -125,30 +124,26 @@ class PhasesRound(NeuralRound):
             return torch.cat([top * values.mix, values.pull @ user.T], 1)
 
         def through(kind: int, offsets: Tensor, owns: Tensor, pairs: Tensor, scales: Tensor, into: gpu_phases.Sums) -> None:
-            precision = _ROUGH if kind == BASE else _EXACT
-            same = {"SHAPE": shape, "PRECISION": precision}
-            gpu_phases.up[(devices,)](
-                server, rows, into, offsets, owns, pairs, nets, scales, PASS=kind, **same, **config("up", kind)
-            )
+            gpu_phases.through[(devices,)](
+                server, rows, into, offsets, owns, pairs, nets, scales, lift, SHAPE=shape, PASS=kind,
+                **config("through", kind),
+            )  # fmt: skip
+            if kind == PRIVATE:
+                return
             moved = kind == SHARED
             if deep:
-                if kind != PRIVATE:
-                    tiles = config("slope_above", kind)
-                    gpu_phases.slope_above[(devices, -(-wide // tiles["HIGH"]), -(-shape.sizes[2] // tiles["WIDE"]))](
-                        server, rows, layers, offsets, MOVED=moved, **same, **tiles
-                    )
-                tiles = config("down", kind)
-                gpu_phases.down[(devices, tiles["SPLIT"])](
-                    server, rows, into.pull, offsets, nets, PASS=kind, **same, **tiles
+                tiles = config("slope_above", kind)
+                gpu_phases.slope_above[(devices, -(-wide // tiles["HIGH"]), -(-shape.sizes[2] // tiles["WIDE"]))](
+                    server, rows, layers, offsets, lift, SHAPE=shape, MOVED=moved, **tiles
                 )
-            if kind != PRIVATE:
-                layers[:, shape.top[0] - shape.at[0] : shape.top[0] - shape.at[0] + product] = vectors[:, :product] * into.mix
-                layers[:, shape.top[1] - shape.at[0]] = into.errors
-                tiles = config("slope", kind)
-                gpu_phases.slope[(devices, -(-dim // tiles["HIGH"]), -(-wide // tiles["WIDE"]))](
-                    server, rows, layers, into.pull, MOVED=moved, **same, **tiles
-                )
-                layers[:, dim * wide : dim * wide + wide] = into.pull
+            tiles = config("slope", kind)
+            gpu_phases.slope[(devices, -(-dim // tiles["HIGH"]), -(-wide // tiles["WIDE"]))](
+                server, rows, layers, into.pull, scales, lift, SHAPE=shape, MOVED=moved, **tiles
+            )
+            layers[:, dim * wide : dim * wide + wide] = into.pull
+            place = shape.top[0] - shape.at[0]
+            layers[:, place : place + product] = vectors[:, :product] * into.mix
+            layers[:, shape.top[1] - shape.at[0]] = into.errors
 
         for epoch in range(method.epochs):
             order = drawn.order[epoch] if len(drawn.order) else drawn.samples
@@ -165,9 +160,9 @@ class PhasesRound(NeuralRound):
             tiles = config("leave")
             far = torch.zeros(devices, device=device)
             gpu_phases.leave[(devices, tiles["SPLIT"])](
-                server, rows, far, SHAPE=shape, PRECISION=_ROUGH, **tiles
+                server, rows, far, lift, SHAPE=shape, **tiles
             )
-            squares = far + base.squares * pairs.square().sum(1) + layers.square().sum(1)
+            squares = far + base.squares * pairs.square().sum(1) + torch.linalg.vector_norm(layers, dim=1).square()
             squares += base.pull.square().sum(1) * q.square().sum(1)
             scales = form.rho_shared / squares.sqrt().clamp(min=1e-12)
             torch.addcmul(self.flat[shape.at[0] :], layers, scales[:, None], out=nets)
@@ -182,7 +177,7 @@ class PhasesRound(NeuralRound):
 
             tiles = config("enter")
             gpu_phases.enter[(devices, tiles["SPLIT"])](
-                server, rows, layers, scales, SHAPE=shape, PRECISION=_ENTER, **tiles
+                server, rows, layers, scales, lift, SHAPE=shape, **tiles
             )
             lifted = offsets + (scales * (1 + q.square().sum(1)))[:, None] * base.pull
             tops = nets[:, shape.top[0] - shape.at[0] : shape.top[0] - shape.at[0] + product]
@@ -191,7 +186,7 @@ class PhasesRound(NeuralRound):
             tiles = config("deliver")
             gpu_phases.deliver[(devices, tiles["SPLIT"])](
                 rows, nets, tops * p, drawn.keys, laplace_quantiles(device), total, tallies[0], tallies[1],
-                form.laplace, SHAPE=shape, PRECISION=_EXACT, BEFORE=epoch > 0, LAST=epoch == method.epochs - 1,
+                form.laplace, SHAPE=shape, BEFORE=epoch > 0, LAST=epoch == method.epochs - 1,
                 NOISY=form.laplace > 0, **tiles,
             )  # fmt: skip
             if several:

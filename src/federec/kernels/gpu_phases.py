@@ -31,6 +31,13 @@ from federec.kernels.gpu import Batch, error_of, jit, laplace, many, of_batch, v
 from federec.kernels.gpu_network import _cells, _matrix, _vector
 
 
+BASE = tl.constexpr(0)
+PRIVATE = tl.constexpr(1)
+SHARED = tl.constexpr(2)
+_UP = tl.constexpr(16.0)
+_DOWN = tl.constexpr(1 / 256)
+
+
 class Rows(NamedTuple):
     """Distinct items of all devices, one device after the other."""
 
@@ -45,12 +52,16 @@ class Rows(NamedTuple):
     """[rows] weighted errors of the base pass."""
     later: Any
     """[rows] the same of the shared pass."""
-    hidden: Any
-    """[rows, width] x W_0 of rows moved uphill; after a pass d_0."""
     middle: Any
     """[rows, width of the second layer] d_1."""
+    rough: Any
+    """[rows, width] d_0 of the base pass, `lift` times, in half precision."""
     pulls: Any
-    """[rows, dim] gradients of x; then x moved uphill."""
+    """[rows, dim] gradients of x there, the same way."""
+    rises: Any
+    """[rows, width] what moving uphill adds to x W_0, _UP times, in half precision."""
+    ends: Any
+    """[rows, width] d_0 of the shared pass over its error."""
     kept: Any
     """[rows, product + dim] gradients of v and x of the passes so far, where there are several."""
 
@@ -125,56 +136,32 @@ def gather(
 
 
 @jit
-def _dot(a, b, sum_, PRECISION: tl.constexpr):
-    return tl.dot(a, b, sum_, input_precision=PRECISION)
-
-
-@jit
-def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
-    place, there = _matrix(
-        net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER], SHAPE.wide[LAYER + 1]
-    )
-    return tl.load(place, mask=there, other=0.0)
-
-
-@jit
-def _weight_part(net, k, n, LAYER: tl.constexpr, SHAPE: tl.constexpr):
-    """Rows k and columns n of W of a layer."""
-    place = net + SHAPE.at[2 * LAYER] + k[:, None] * SHAPE.sizes[LAYER + 1] + n[None, :]
-    return tl.load(place, mask=values(k < SHAPE.sizes[LAYER], n, SHAPE.sizes[LAYER + 1]), other=0.0)
-
-
-@jit
-def _back(net, d, place, real, low, SHAPE: tl.constexpr, LAYER: tl.constexpr, STEP: tl.constexpr,
-          PRECISION: tl.constexpr):  # fmt: skip
-    """d W^T of a layer, for the rows of `d` at these places."""
-    n = tl.arange(0, SHAPE.wide[LAYER])
-    sum_ = _zeros(place, SHAPE.wide[LAYER])
-    for begin in range(0, SHAPE.wide[LAYER + 1], STEP):
-        k = begin + tl.arange(0, STEP)
-        part = tl.load(_cells(d, low + place, k, 0, SHAPE.sizes[LAYER + 1]),
-                       mask=values(real, k, SHAPE.sizes[LAYER + 1]), other=0.0)  # fmt: skip
-        sum_ = _dot(part, tl.trans(_weight_part(net, n, k, LAYER, SHAPE)), sum_, PRECISION)
-    return sum_
-
-
-@jit
-def _above(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
-    """Weight and bias of the layers from LAYER on, and at the end h without the product's part."""
-    if len(SHAPE.sizes) - 1 == LAYER:
-        return (_vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER]),)
+def _split(x, EXACT: tl.constexpr):
+    """Two halves whose sum is _UP times x; without the second unless EXACT."""
+    x *= _UP
+    high = x.to(tl.float16)
+    if EXACT:
+        return high, (x - high.to(tl.float32)).to(tl.float16)
     else:
-        bias = _vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1])
-        return ((_weight(net, LAYER, SHAPE), bias),) + _above(net, LAYER + 1, SHAPE)  # noqa: RUF005
+        return (high,)
 
 
 @jit
-def _nothing(layers):
-    """Gradients of zero for these layers."""
-    if len(layers) == 1:
-        return (tl.zeros_like(layers[0]),)
+def _turned(x):
+    """Transposed halves."""
+    if len(x) == 2:
+        return tl.trans(x[0]), tl.trans(x[1])
     else:
-        return ((tl.zeros_like(layers[0][0]), tl.zeros_like(layers[0][1])),) + _nothing(layers[1:])  # noqa: RUF005
+        return (tl.trans(x[0]),)
+
+
+@jit
+def _dot(a, b, sum_):
+    """The sum plus _UP^2 a b."""
+    if len(a) == 2:
+        sum_ = tl.dot(a[1], b[0], sum_)
+        sum_ = tl.dot(a[0], b[1], sum_)
+    return tl.dot(a[0], b[0], sum_)
 
 
 @jit
@@ -184,104 +171,144 @@ def _blank(SIZE: tl.constexpr):
 
 @jit
 def _zeros(a, WIDE: tl.constexpr):
+    """A row of zeros for each of a's."""
     return tl.zeros([a.shape[0], WIDE], tl.float32)
 
 
 @jit
-def _top(a, layers, sums, base, label, weight, SLOPES: tl.constexpr, PRECISION: tl.constexpr):
-    """Forward from a tile's outputs of a layer to the errors, and back: the gradient before that layer's ReLU, errors,
-    losses, and `sums` with the gradients of the layers above if SLOPES."""
+def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr, EXACT: tl.constexpr):
+    """W of a layer, in halves."""
+    place, there = _matrix(
+        net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER], SHAPE.wide[LAYER + 1]
+    )
+    return _split(tl.load(place, mask=there, other=0.0), EXACT)
+
+
+@jit
+def _above(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
+    """Weight and bias of the layers from LAYER on, and at the end h without the product's part."""
+    if len(SHAPE.sizes) - 1 == LAYER:
+        return (_vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER]),)
+    else:
+        bias = _vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1])
+        return ((_weight(net, LAYER, SHAPE, True), bias),) + _above(net, LAYER + 1, SHAPE)  # noqa: RUF005
+
+
+@jit
+def _nothing(layers, TILE: tl.constexpr):
+    """Gradients of zero for these layers; those of biases and of h are still to be added up over the rows of a tile."""
+    if len(layers) == 1:
+        return (tl.zeros([TILE, layers[0].shape[0]], tl.float32),)
+    else:
+        slope = tl.zeros(layers[0][0][0].shape, tl.float32)
+        shift = tl.zeros([TILE, layers[0][1].shape[0]], tl.float32)
+        return ((slope, shift),) + _nothing(layers[1:], TILE)  # noqa: RUF005
+
+
+@jit
+def _top(a, layers, sums, base, label, weight, lift, SLOPES: tl.constexpr, EXACT: tl.constexpr):
+    """Forward from a tile's outputs of a layer to the errors, and back: the gradient of the logit before that layer's
+    ReLU, errors, losses, and `sums` with the gradients of the layers above if SLOPES, matrices `lift` times."""
     if len(layers) == 1:
         h = layers[0]
         e, loss = error_of(base + tl.sum(a * h[None, :], 1), label, weight > 0, 1)
         e *= weight
         total = sums[0]
         if SLOPES:
-            total += tl.sum(e[:, None] * a, 0)
-        return tl.where(a > 0, e[:, None] * h[None, :], 0.0), e, loss * weight, (total,)
+            total += e[:, None] * a
+        return tl.where(a > 0, h[None, :], 0.0), e, loss * weight, (total,)
     else:
         w = layers[0][0]
-        above = tl.maximum(_dot(a, w, _zeros(a, w.shape[1]), PRECISION) + layers[0][1][None, :], 0.0)
-        d, e, loss, rest = _top(above, layers[1:], sums[1:], base, label, weight, SLOPES, PRECISION)
+        halves = _split(a, True)
+        above = tl.maximum(_dot(halves, w, _zeros(a, w[0].shape[1])) * _DOWN + layers[0][1][None, :], 0.0)
+        d, e, loss, rest = _top(above, layers[1:], sums[1:], base, label, weight, lift, SLOPES, EXACT)
         slope = sums[0][0]
         shift = sums[0][1]
         if SLOPES:
-            slope = _dot(tl.trans(a), d, slope, PRECISION)
-            shift += tl.sum(d, 0)
-        back = _dot(d, tl.trans(w), tl.zeros_like(a), PRECISION)
+            error = e[:, None] * d
+            shift += error
+            if EXACT:
+                slope = _dot(_turned(halves), _split(lift * error, True), slope)
+            else:
+                slope = _dot((tl.trans(halves[0]),), _split(lift * error, False), slope)
+        back = _dot(_split(d, True), _turned(w), tl.zeros_like(a)) * _DOWN
         return tl.where(a > 0, back, 0.0), e, loss, ((slope, shift),) + rest  # noqa: RUF005
 
 
 @jit
 def _first(server, rows, offsets, device, first, place, real, item, k, MOVED: tl.constexpr, SHAPE: tl.constexpr):
     """Outputs k of the first layer."""
-    offset = tl.load(offsets + device * SHAPE.sizes[1] + k, mask=k < SHAPE.sizes[1], other=0.0)
     there = values(real, k, SHAPE.sizes[1])
+    a = tl.load(_cells(server.known, item, k, 0, SHAPE.sizes[1]), mask=there, other=0.0)
     if MOVED:
-        a = tl.load(_cells(rows.hidden, first + place, k, 0, SHAPE.sizes[1]), mask=there, other=0.0)
-    else:
-        a = tl.load(_cells(server.known, item, k, 0, SHAPE.sizes[1]), mask=there, other=0.0)
+        a += tl.load(_cells(rows.rises, first + place, k, 0, SHAPE.sizes[1]), mask=there, other=0.0) * (1 / _UP)
+    offset = tl.load(offsets + device * SHAPE.sizes[1] + k, mask=k < SHAPE.sizes[1], other=0.0)
     return tl.maximum(a + offset[None, :], 0.0)
 
 
 @jit
 def _put(first, vector, SIZE: tl.constexpr):
+    """Store a vector without its padding."""
     k = tl.arange(0, vector.shape[0])
     tl.store(first + k, vector, mask=k < SIZE)
 
 
 @jit
-def _put_above(net, sums, LAYER: tl.constexpr, SHAPE: tl.constexpr):
-    """Gradients of the layers from LAYER on into a vector of layers."""
+def _put_above(net, sums, scale, LAYER: tl.constexpr, SHAPE: tl.constexpr):
+    """Gradients of the layers from LAYER on into a vector of layers, matrices times `scale`."""
     if len(SHAPE.sizes) - 1 == LAYER:
-        _put(net + SHAPE.at[2 * LAYER], sums[0], SHAPE.sizes[LAYER])
+        _put(net + SHAPE.at[2 * LAYER], tl.sum(sums[0], 0), SHAPE.sizes[LAYER])
     else:
         place, there = _matrix(
             net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER],
             SHAPE.wide[LAYER + 1]
         )  # fmt: skip
-        tl.store(place, sums[0][0], mask=there)
-        _put(net + SHAPE.at[2 * LAYER + 1], sums[0][1], SHAPE.sizes[LAYER + 1])
-        _put_above(net, sums[1:], LAYER + 1, SHAPE)
+        tl.store(place, sums[0][0] * scale, mask=there)
+        _put(net + SHAPE.at[2 * LAYER + 1], tl.sum(sums[0][1], 0), SHAPE.sizes[LAYER + 1])
+        _put_above(net, sums[1:], scale, LAYER + 1, SHAPE)
 
 
 @many
-def up(
-    server, rows, sums, offsets, owns, pairs, nets, scales, SHAPE: tl.constexpr, PASS: tl.constexpr,
-    PRECISION: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr
+def through(
+    server, rows, sums, offsets, owns, pairs, nets, scales, lift, SHAPE: tl.constexpr, PASS: tl.constexpr,
+    TILE: tl.constexpr
 ):  # fmt: skip
-    """All rows of a device, from the first ReLU up to the errors and down to d_1."""
+    """A pass of all rows of a device: from the first ReLU up to the errors and down to d_0."""
     device = tl.program_id(0).to(tl.int64)
     free: tl.constexpr = SHAPE.top[3] - SHAPE.at[0]  # values without U
-    moved: tl.constexpr = PASS == 2
-    slopes: tl.constexpr = PASS != 1
+    moved: tl.constexpr = PASS == SHARED
+    slopes: tl.constexpr = PASS != PRIVATE
+    deep: tl.constexpr = len(SHAPE.sizes) > 2
     low: tl.constexpr = min(2, len(SHAPE.sizes) - 1)
     first = tl.load(rows.first + device).to(tl.int64)
     count = tl.load(rows.counts + device)
     net = server.layers
     if moved:
         net = nets + device * free - SHAPE.at[0]
-    k1 = tl.arange(0, SHAPE.wide[low])
+    kh = tl.arange(0, SHAPE.wide[1])
     kp = tl.arange(0, SHAPE.pair)
-    if low > 1:
+    if deep:
+        w = _weight(net, 1, SHAPE, True)
         shift = _vector(net + SHAPE.at[3], SHAPE.sizes[2], SHAPE.wide[2])
     layers = _above(net, low, SHAPE)
-    total = _nothing(layers)
-    tilt = _blank(SHAPE.wide[low])
+    total = _nothing(layers, TILE)
     bias = tl.load(net + SHAPE.top[1])
     own = _vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
-    mix = tl.zeros_like(own)
+    losses = _blank(TILE)
+    mix = _zeros(losses, SHAPE.pair)
     if moved and SHAPE.product > 0:
         pair = _vector(pairs + device * SHAPE.product, SHAPE.product, SHAPE.pair) * tl.load(scales + device)
-    losses = _blank(TILE)
     errors = _blank(TILE)
     squares = _blank(TILE)
+    if not slopes:
+        pull = _zeros(losses, SHAPE.wide[1])
     for at in range(0, count, TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
         code = tl.load(rows.codes + first + place, mask=real, other=0)
         weight = tl.load(rows.shares + first + place, mask=real, other=0.0)
         item = code >> 1
+        a = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
         base = tl.zeros_like(weight) + bias
         if SHAPE.product > 0:
             some = values(real, kp, SHAPE.product)
@@ -289,80 +316,53 @@ def up(
             if moved:
                 v += tl.load(rows.errors + first + place, mask=real, other=0.0)[:, None] * pair[None, :]
             base += tl.sum(v * own[None, :], 1)
-        if low > 1:
-            a = _zeros(place, SHAPE.wide[2])
-            for begin in range(0, SHAPE.wide[1], STEP):
-                k = begin + tl.arange(0, STEP)
-                part = _first(server, rows, offsets, device, first, place, real, item, k, moved, SHAPE)
-                a = _dot(part, _weight_part(net, k, k1, 1, SHAPE), a, PRECISION)
-            a = tl.maximum(a + shift[None, :], 0.0)
+        label = (code & 1).to(tl.float32)
+        if deep:
+            k = tl.arange(0, SHAPE.wide[2])
+            above = _dot(_split(a, True), w, _zeros(place, SHAPE.wide[2])) * _DOWN + shift[None, :]
+            d, e, loss, total = _top(
+                tl.maximum(above, 0.0), layers, total, base, label, weight, lift, slopes, moved
+            )
+            if slopes:
+                lies = _cells(rows.middle, first + place, k, 0, SHAPE.sizes[2])
+                tl.store(lies, e[:, None] * d, mask=values(real, k, SHAPE.sizes[2]))
+            d = _dot(_split(d, True), _turned(w), _zeros(place, SHAPE.wide[1])) * _DOWN
+            again = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
+            d = tl.where(again > 0, d, 0.0)
         else:
-            a = _first(server, rows, offsets, device, first, place, real, item, k1, moved, SHAPE)
-        d, e, loss, total = _top(a, layers, total, base, (code & 1).to(tl.float32), weight, slopes, PRECISION)
-        lies = _cells(rows.middle, first + place, k1, 0, SHAPE.sizes[low])
-        tl.store(lies, d, mask=values(real, k1, SHAPE.sizes[low]))
-        if low == 1:
-            tilt += tl.sum(d, 0)
-        losses += loss
+            d, e, loss, total = _top(a, layers, total, base, label, weight, lift, slopes, moved)
+        there = values(real, kh, SHAPE.sizes[1])
+        if moved:
+            tl.store(_cells(rows.ends, first + place, kh, 0, SHAPE.sizes[1]), d, mask=there)
+            tl.store(rows.later + first + place, e, mask=real)
+        elif slopes:
+            tl.store(_cells(rows.rough, first + place, kh, 0, SHAPE.sizes[1]), lift * e[:, None] * d, mask=there)
+            tl.store(rows.errors + first + place, e, mask=real)
+        else:
+            pull += e[:, None] * d
         if SHAPE.product > 0:
-            mix += tl.sum(e[:, None] * v, 0)
+            mix += e[:, None] * v
         if slopes:
+            losses += loss
             errors += e
             squares += e * e
-            if moved:
-                tl.store(rows.later + first + place, e, mask=real)
-            else:
-                tl.store(rows.errors + first + place, e, mask=real)
-    _put(sums.mix + device * SHAPE.product, mix, SHAPE.product)
-    if low == 1:
-        _put(sums.pull + device * SHAPE.sizes[1], tilt, SHAPE.sizes[1])
+    if SHAPE.product > 0:
+        _put(sums.mix + device * SHAPE.product, tl.sum(mix, 0), SHAPE.product)
     if slopes:
         tl.store(sums.losses + device, tl.sum(losses, 0))
         tl.store(sums.errors + device, tl.sum(errors, 0))
         tl.store(sums.squares + device, tl.sum(squares, 0))
-        into = sums.layers + device * free - SHAPE.at[0]
-        _put_above(into, total, low, SHAPE)
-
-
-@many
-def down(
-    server, rows, pulls, offsets, nets, SHAPE: tl.constexpr, PASS: tl.constexpr, PRECISION: tl.constexpr,
-    TILE: tl.constexpr, STEP: tl.constexpr, SPLIT: tl.constexpr
-):  # fmt: skip
-    """From d_1 to d_0, in every SPLIT-th tile of a device, and their sum."""
-    device = tl.program_id(0).to(tl.int64)
-    part = tl.program_id(1)
-    free: tl.constexpr = SHAPE.top[3] - SHAPE.at[0]
-    moved: tl.constexpr = PASS == 2
-    first = tl.load(rows.first + device).to(tl.int64)
-    count = tl.load(rows.counts + device)
-    net = server.layers
-    if moved:
-        net = nets + device * free - SHAPE.at[0]
-    kh = tl.arange(0, SHAPE.wide[1])
-    pull = _blank(SHAPE.wide[1])
-    for at in range(part * TILE, count, SPLIT * TILE):
-        place = at + tl.arange(0, TILE)
-        real = place < count
-        item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
-        back = _back(net, rows.middle, place, real, first, SHAPE, 1, STEP, PRECISION)
-        a = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
-        back = tl.where(a > 0, back, 0.0)
-        if PASS == 1:
-            pull += tl.sum(back, 0)
-        else:
-            tl.store(_cells(rows.hidden, first + place, kh, 0, SHAPE.sizes[1]), back,
-                     mask=values(real, kh, SHAPE.sizes[1]))  # fmt: skip
-    if PASS == 1:
-        tl.atomic_add(pulls + device * SHAPE.sizes[1] + kh, pull, mask=kh < SHAPE.sizes[1], sem="relaxed")
+        _put_above(sums.layers + device * free - SHAPE.at[0], total, _DOWN / lift, low, SHAPE)
+    else:
+        _put(sums.pull + device * SHAPE.sizes[1], tl.sum(pull, 0), SHAPE.sizes[1])
 
 
 @many
 def slope_above(
-    server, rows, gradients, offsets, SHAPE: tl.constexpr, MOVED: tl.constexpr, PRECISION: tl.constexpr,
-    TILE: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr
+    server, rows, gradients, offsets, lift, SHAPE: tl.constexpr, MOVED: tl.constexpr, TILE: tl.constexpr,
+    HIGH: tl.constexpr, WIDE: tl.constexpr
 ):  # fmt: skip
-    """a_0^T d_1 of a device: HIGH x WIDE values."""
+    """a_0^T d_1, the gradient of W_1, of a device: HIGH x WIDE values; and that of b_1."""
     device = tl.program_id(0).to(tl.int64)
     free: tl.constexpr = SHAPE.top[3] - SHAPE.at[0]
     first = tl.load(rows.first + device).to(tl.int64)
@@ -375,24 +375,24 @@ def slope_above(
         place = at + tl.arange(0, TILE)
         real = place < count
         item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
+        there = values(real, kh, SHAPE.sizes[2])
+        d = tl.load(_cells(rows.middle, first + place, kh, 0, SHAPE.sizes[2]), mask=there, other=0.0)
         a = _first(server, rows, offsets, device, first, place, real, item, kx, MOVED, SHAPE)
-        d = tl.load(_cells(rows.middle, first + place, kh, 0, SHAPE.sizes[2]), mask=values(real, kh, SHAPE.sizes[2]),
-                    other=0.0)  # fmt: skip
         shift += d
-        sum_ = _dot(tl.trans(a), d, sum_, PRECISION)
-    out = gradients + device * free + (SHAPE.at[2] - SHAPE.at[0]) + kx[:, None] * SHAPE.sizes[2] + kh[None, :]
-    tl.store(out, sum_, mask=values(kx < SHAPE.sizes[1], kh, SHAPE.sizes[2]))
+        sum_ = _dot(_turned(_split(a, MOVED)), _split(lift * d, MOVED), sum_)
+    net = gradients + device * free - SHAPE.at[0]
+    out = net + SHAPE.at[2] + kx[:, None] * SHAPE.sizes[2] + kh[None, :]
+    tl.store(out, sum_ * (_DOWN / lift), mask=values(kx < SHAPE.sizes[1], kh, SHAPE.sizes[2]))
     if tl.program_id(1) == 0:
-        into = gradients + device * free + (SHAPE.at[3] - SHAPE.at[0]) + kh
-        tl.store(into, tl.sum(shift, 0), mask=kh < SHAPE.sizes[2])
+        tl.store(net + SHAPE.at[3] + kh, tl.sum(shift, 0), mask=kh < SHAPE.sizes[2])
 
 
 @many
 def slope(
-    server, rows, gradients, pulls, SHAPE: tl.constexpr, MOVED: tl.constexpr, PRECISION: tl.constexpr, TILE: tl.constexpr,
+    server, rows, gradients, pulls, scales, lift, SHAPE: tl.constexpr, MOVED: tl.constexpr, TILE: tl.constexpr,
     HIGH: tl.constexpr, WIDE: tl.constexpr
 ):  # fmt: skip
-    """x^T d_0 of a device: HIGH x WIDE values."""
+    """x^T d_0, the gradient of W_0, of a device: HIGH x WIDE values; and the sum of d_0."""
     device = tl.program_id(0).to(tl.int64)
     free: tl.constexpr = SHAPE.top[3] - SHAPE.at[0]
     first = tl.load(rows.first + device).to(tl.int64)
@@ -401,51 +401,85 @@ def slope(
     kh = tl.program_id(2) * WIDE + tl.arange(0, WIDE)
     sum_ = tl.zeros([HIGH, WIDE], tl.float32)
     pull = tl.zeros([TILE, WIDE], tl.float32)
+    scale = tl.load(scales + device) / lift
     for at in range(0, count, TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
+        item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
+        there = values(real, kx, SHAPE.sizes[0])
+        x = tl.load(_cells(server.rows, item, kx, SHAPE.product, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+        inside = values(real, kh, SHAPE.sizes[1])
         if MOVED:
-            x = tl.load(_cells(rows.pulls, first + place, kx, 0, SHAPE.sizes[0]), mask=values(real, kx, SHAPE.sizes[0]),
-                        other=0.0)  # fmt: skip
+            x += scale * tl.load(_cells(rows.pulls, first + place, kx, 0, SHAPE.sizes[0]), mask=there, other=0.0)
+            e = lift * tl.load(rows.later + first + place, mask=real, other=0.0)
+            d = tl.load(_cells(rows.ends, first + place, kh, 0, SHAPE.sizes[1]), mask=inside, other=0.0) * e[:, None]
+            pull += d
+            sum_ = _dot(_turned(_split(x, True)), _split(d, True), sum_)
         else:
-            item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
-            x = tl.load(_cells(server.rows, item, kx, SHAPE.product, SHAPE.product + SHAPE.sizes[0]),
-                        mask=values(real, kx, SHAPE.sizes[0]), other=0.0)  # fmt: skip
-        d = tl.load(_cells(rows.hidden, first + place, kh, 0, SHAPE.sizes[1]), mask=values(real, kh, SHAPE.sizes[1]),
-                    other=0.0)  # fmt: skip
-        pull += d
-        sum_ = _dot(tl.trans(x), d, sum_, PRECISION)
+            d = tl.load(_cells(rows.rough, first + place, kh, 0, SHAPE.sizes[1]), mask=inside, other=0.0)
+            pull += d
+            sum_ = _dot(_turned(_split(x, False)), (d,), sum_)
     out = gradients + device * free + kx[:, None] * SHAPE.sizes[1] + kh[None, :]
-    tl.store(out, sum_, mask=values(kx < SHAPE.sizes[0], kh, SHAPE.sizes[1]))
+    part = _DOWN / lift
+    if not MOVED:
+        part *= _UP  # d_0 is not multiplied there
+    tl.store(out, sum_ * part, mask=values(kx < SHAPE.sizes[0], kh, SHAPE.sizes[1]))
     if tl.program_id(1) == 0:
-        tl.store(pulls + device * SHAPE.sizes[1] + kh, tl.sum(pull, 0), mask=kh < SHAPE.sizes[1])
+        tl.store(pulls + device * SHAPE.sizes[1] + kh, tl.sum(pull, 0) / lift, mask=kh < SHAPE.sizes[1])
 
 
 @many
-def leave(
-    server, rows, squares, SHAPE: tl.constexpr, PRECISION: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr,
-    SPLIT: tl.constexpr
-):  # fmt: skip
+def leave(server, rows, squares, lift, SHAPE: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr):
     """Gradients d_0 W_0^T of x, in every SPLIT-th tile of a device, and the sum of their squares."""
     device = tl.program_id(0).to(tl.int64)
     first = tl.load(rows.first + device).to(tl.int64)
     count = tl.load(rows.counts + device)
     k = tl.arange(0, SHAPE.wide[0])
+    kh = tl.arange(0, SHAPE.wide[1])
+    w = _turned(_weight(server.layers, 0, SHAPE, False))
     far = _blank(TILE)
     for at in range(tl.program_id(1) * TILE, count, SPLIT * TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
-        change = _back(server.layers, rows.hidden, place, real, first, SHAPE, 0, STEP, PRECISION)
+        lies = _cells(rows.rough, first + place, kh, 0, SHAPE.sizes[1])
+        d = tl.load(lies, mask=values(real, kh, SHAPE.sizes[1]), other=0.0)
+        change = _dot((d,), w, _zeros(place, SHAPE.wide[0])) * (1 / _UP)
         lies = _cells(rows.pulls, first + place, k, 0, SHAPE.sizes[0])
         tl.store(lies, change, mask=values(real, k, SHAPE.sizes[0]))
         far += tl.sum(change * change, 1)
-    tl.atomic_add(squares + device, tl.sum(far, 0), sem="relaxed")
+    tl.atomic_add(squares + device, tl.sum(far, 0) / (lift * lift), sem="relaxed")
+
+
+@many
+def enter(server, rows, gradients, scales, lift, SHAPE: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr):
+    """What moving rows and W_0 uphill adds to x W_0, in every SPLIT-th tile of a device."""
+    device = tl.program_id(0).to(tl.int64)
+    free: tl.constexpr = SHAPE.top[3] - SHAPE.at[0]
+    first = tl.load(rows.first + device).to(tl.int64)
+    count = tl.load(rows.counts + device)
+    scale = tl.load(scales + device)
+    k = tl.arange(0, SHAPE.wide[0])
+    kh = tl.arange(0, SHAPE.wide[1])
+    w = _weight(server.layers, 0, SHAPE, False)
+    g = _weight(gradients + device * free - SHAPE.at[0], 0, SHAPE, False)
+    for at in range(tl.program_id(1) * TILE, count, SPLIT * TILE):
+        place = at + tl.arange(0, TILE)
+        real = place < count
+        item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
+        there = values(real, k, SHAPE.sizes[0])
+        pulls = tl.load(_cells(rows.pulls, first + place, k, 0, SHAPE.sizes[0]), mask=there, other=0.0)
+        x = tl.load(_cells(server.rows, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+        x += (scale / lift) * pulls
+        rise = _dot((pulls,), w, _zeros(place, SHAPE.wide[1])) / lift
+        rise += _dot(_split(x, False), g, _zeros(place, SHAPE.wide[1])) * (1 / _UP)
+        lies = _cells(rows.rises, first + place, kh, 0, SHAPE.sizes[1])
+        tl.store(lies, scale * rise, mask=values(real, kh, SHAPE.sizes[1]))
 
 
 @many
 def deliver(
-    rows, nets, owns, keys, quantiles, total, changed, filled, scale, SHAPE: tl.constexpr, PRECISION: tl.constexpr,
-    TILE: tl.constexpr, STEP: tl.constexpr, SPLIT: tl.constexpr, BEFORE: tl.constexpr, LAST: tl.constexpr, NOISY: tl.constexpr
+    rows, nets, owns, keys, quantiles, total, changed, filled, scale, SHAPE: tl.constexpr, TILE: tl.constexpr,
+    SPLIT: tl.constexpr, BEFORE: tl.constexpr, LAST: tl.constexpr, NOISY: tl.constexpr
 ):  # fmt: skip
     """Gradients e h p of v and d_0 W_0^T of x, in every SPLIT-th tile of a device, added to those of earlier epochs if
     there are any BEFORE; after the LAST one they are sent."""
@@ -454,20 +488,23 @@ def deliver(
     first = tl.load(rows.first + device).to(tl.int64)
     count = tl.load(rows.counts + device)
     key = tl.load(keys + device)
+    kh = tl.arange(0, SHAPE.wide[1])
     own = _vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
-    net = nets + device * free - SHAPE.at[0]
+    w = _turned(_weight(nets + device * free - SHAPE.at[0], 0, SHAPE, True))
     full = _blank(TILE)
     nonzero = _blank(TILE)
     for at in range(tl.program_id(1) * TILE, count, SPLIT * TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
         item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
+        e = tl.load(rows.later + first + place, mask=real, other=0.0)
         each = tl.zeros_like(item)
         if SHAPE.product > 0:
-            e = tl.load(rows.later + first + place, mask=real, other=0.0)
             each += _send_rows(rows, first, place, item, real, e[:, None] * own[None, :], total, key, quantiles, scale,
                                0, SHAPE.product, 0, SHAPE, BEFORE, LAST, NOISY)  # fmt: skip
-        change = _back(net, rows.hidden, place, real, first, SHAPE, 0, STEP, PRECISION)
+        lies = _cells(rows.ends, first + place, kh, 0, SHAPE.sizes[1])
+        d = tl.load(lies, mask=values(real, kh, SHAPE.sizes[1]), other=0.0)
+        change = _dot(_split(d, True), w, _zeros(place, SHAPE.wide[0])) * (_DOWN * e)[:, None]
         number: tl.constexpr = 1 if SHAPE.product > 0 else 0
         each += _send_rows(rows, first, place, item, real, change, total, key, quantiles, scale, SHAPE.product,
                            SHAPE.sizes[0], number, SHAPE, BEFORE, LAST, NOISY)  # fmt: skip
@@ -497,43 +534,6 @@ def _send_rows(rows, first, place, item, real, change, total, key, quantiles, sc
     else:
         tl.store(lies, change, mask=there)
     return tl.sum((change != 0).to(tl.int32), 1)
-
-
-@many
-def enter(
-    server, rows, gradients, scales, SHAPE: tl.constexpr, PRECISION: tl.constexpr, TILE: tl.constexpr,
-    STEP: tl.constexpr, SPLIT: tl.constexpr
-):  # fmt: skip
-    """x W_0 of rows moved uphill: of the server's rows it is known, and what the moves add is small."""
-    device = tl.program_id(0).to(tl.int64)
-    part = tl.program_id(1)
-    free: tl.constexpr = SHAPE.top[3] - SHAPE.at[0]
-    width: tl.constexpr = SHAPE.product + SHAPE.sizes[0]
-    first = tl.load(rows.first + device).to(tl.int64)
-    count = tl.load(rows.counts + device)
-    scale = tl.load(scales + device)
-    kh = tl.arange(0, SHAPE.wide[1])
-    for at in range(part * TILE, count, SPLIT * TILE):
-        place = at + tl.arange(0, TILE)
-        real = place < count
-        item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
-        sum_ = _zeros(item, SHAPE.wide[1])
-        for begin in range(0, SHAPE.wide[0], STEP):
-            k = begin + tl.arange(0, STEP)
-            there = values(real, k, SHAPE.sizes[0])
-            lies = _cells(rows.pulls, first + place, k, 0, SHAPE.sizes[0])
-            dx = tl.load(lies, mask=there, other=0.0)
-            x = tl.load(_cells(server.rows, item, k, SHAPE.product, width), mask=there, other=0.0) + scale * dx
-            tl.store(lies, x, mask=there)
-            inside = values(k < SHAPE.sizes[0], kh, SHAPE.sizes[1])
-            cell = k[:, None] * SHAPE.sizes[1] + kh[None, :]
-            w = tl.load(server.layers + SHAPE.at[0] + cell, mask=inside, other=0.0)
-            g = tl.load(gradients + device * free + cell, mask=inside, other=0.0)
-            sum_ = _dot(dx, w, sum_, PRECISION)
-            sum_ = _dot(x, g, sum_, PRECISION)
-        there = values(real, kh, SHAPE.sizes[1])
-        known = tl.load(_cells(server.known, item, kh, 0, SHAPE.sizes[1]), mask=there, other=0.0)
-        tl.store(_cells(rows.hidden, first + place, kh, 0, SHAPE.sizes[1]), known + scale * sum_, mask=there)
 
 
 @many
