@@ -21,9 +21,10 @@ from federec.kernels.gpu_network import Server
 from federec.methods.forms import NeuralScore
 
 BASE, PRIVATE, SHARED = range(3)
+UP = 16.0
 _W4 = {"num_warps": 4, "num_stages": 1}
 CONFIG: dict[str, Any] = {
-    "through": {"TILE": 64, **_W4},
+    "through": {"TILE": 64, "SIZE": 64, **_W4},
     "slope_above": {"TILE": 64, "HIGH": 64, "WIDE": 64, **_W4},
     "slope": {"TILE": 64, "HIGH": 64, "WIDE": 64, **_W4},
     "leave": {"TILE": 64, "SPLIT": 2, **_W4},
@@ -99,7 +100,7 @@ class PhasesRound(NeuralRound):
             ends=ends,
             kept=self.floats(count, width) if several else ends,
         )
-        server = Server(self.rows, self.flat, self.known)
+        server = Server(self.rows, self.flat, UP * self.known)
         emphasised = form.emphasis is not None
         weights = self.zeros(devices, n_items, dtype=torch.float32)
         emphases = self.floats(devices, n_items if emphasised else 0)
@@ -125,8 +126,8 @@ class PhasesRound(NeuralRound):
 
         def through(kind: int, offsets: Tensor, owns: Tensor, pairs: Tensor, scales: Tensor, into: gpu_phases.Sums) -> None:
             gpu_phases.through[(devices,)](
-                server, rows, into, offsets, owns, pairs, nets, scales, lift, SHAPE=shape, PASS=kind,
-                **config("through", kind),
+                server, rows, into, UP * offsets, owns, pairs, nets, scales, lift, SHAPE=shape, PASS=kind,
+                **{**config("through", kind), "SIZE": min(config("through", kind)["SIZE"], shape.wide[1])},
             )  # fmt: skip
             if kind == PRIVATE:
                 return
@@ -134,7 +135,7 @@ class PhasesRound(NeuralRound):
             if deep:
                 tiles = config("slope_above", kind)
                 gpu_phases.slope_above[(devices, -(-wide // tiles["HIGH"]), -(-shape.sizes[2] // tiles["WIDE"]))](
-                    server, rows, layers, offsets, lift, SHAPE=shape, MOVED=moved, **tiles
+                    server, rows, layers, UP * offsets, lift, SHAPE=shape, MOVED=moved, **tiles
                 )
             tiles = config("slope", kind)
             gpu_phases.slope[(devices, -(-dim // tiles["HIGH"]), -(-wide // tiles["WIDE"]))](

@@ -35,7 +35,6 @@ BASE = tl.constexpr(0)
 PRIVATE = tl.constexpr(1)
 SHARED = tl.constexpr(2)
 _UP = tl.constexpr(16.0)
-_DOWN = tl.constexpr(1 / 256)
 
 
 class Rows(NamedTuple):
@@ -137,8 +136,7 @@ def gather(
 
 @jit
 def _split(x, EXACT: tl.constexpr):
-    """Two halves whose sum is _UP times x; without the second unless EXACT."""
-    x *= _UP
+    """Two halves whose sum is x, in half precision; without the second unless EXACT."""
     high = x.to(tl.float16)
     if EXACT:
         return high, (x - high.to(tl.float32)).to(tl.float16)
@@ -157,9 +155,10 @@ def _turned(x):
 
 @jit
 def _dot(a, b, sum_):
-    """The sum plus _UP^2 a b."""
+    """The sum plus a b, of halves."""
     if len(a) == 2:
         sum_ = tl.dot(a[1], b[0], sum_)
+    if len(b) == 2:
         sum_ = tl.dot(a[0], b[1], sum_)
     return tl.dot(a[0], b[0], sum_)
 
@@ -177,12 +176,54 @@ def _zeros(a, WIDE: tl.constexpr):
 
 @jit
 def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr, EXACT: tl.constexpr):
-    """W of a layer, in halves."""
+    """_UP times W of a layer, in halves."""
     place, there = _matrix(
         net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER], SHAPE.wide[LAYER + 1]
     )
-    return _split(tl.load(place, mask=there, other=0.0), EXACT)
+    return _split(tl.load(place, mask=there, other=0.0) * _UP, EXACT)
 
+
+@jit
+def _part(net, BEGIN: tl.constexpr, SIZE: tl.constexpr, SHAPE: tl.constexpr):
+    """SIZE rows of W_1, from BEGIN on."""
+    k = BEGIN + tl.arange(0, SIZE)
+    n = tl.arange(0, SHAPE.wide[2])
+    place = net + SHAPE.at[2] + k[:, None] * SHAPE.sizes[2] + n[None, :]
+    return tl.load(place, mask=values(k < SHAPE.sizes[1], n, SHAPE.sizes[2]), other=0.0)
+
+
+@jit
+def _parts(net, BEGIN: tl.constexpr, SIZE: tl.constexpr, SHAPE: tl.constexpr):
+    """_UP times W_1 from row BEGIN on, in parts of SIZE rows, in halves."""
+    part = _split(_part(net, BEGIN, SIZE, SHAPE) * _UP, True)
+    if BEGIN + SIZE < SHAPE.wide[1]:
+        return (part,) + _parts(net, BEGIN + SIZE, SIZE, SHAPE)  # noqa: RUF005
+    else:
+        return (part,)
+
+
+@jit
+def _squares(BEGIN: tl.constexpr, SIZE: tl.constexpr, SHAPE: tl.constexpr):
+    """Zeros for `_tally`."""
+    part = _zeros(tl.arange(0, SHAPE.wide[2]), SIZE)
+    if BEGIN + SIZE < SHAPE.wide[1]:
+        return (part,) + _squares(BEGIN + SIZE, SIZE, SHAPE)  # noqa: RUF005
+    else:
+        return (part,)
+
+
+@jit
+def _tally(sums, error, server, rows, offsets, device, first, place, real, item, BEGIN: tl.constexpr, SIZE: tl.constexpr,
+           SHAPE: tl.constexpr):  # fmt: skip
+    """The sums plus d_1^T m_0, where m_0 is 1 for units of the first layer that are active, in parts of SIZE units."""
+    k = BEGIN + tl.arange(0, SIZE)
+    active = _first(server, rows, offsets, device, first, place, real, item, k, False, SHAPE) > 0
+    part = _dot(error, (active.to(tl.float16),), sums[0])
+    if BEGIN + SIZE < SHAPE.wide[1]:
+        return (part,) + _tally(sums[1:], error, server, rows, offsets, device, first, place, real, item, BEGIN + SIZE,
+                                SIZE, SHAPE)  # fmt: skip # noqa: RUF005
+    else:
+        return (part,)
 
 @jit
 def _above(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
@@ -200,27 +241,29 @@ def _nothing(layers, TILE: tl.constexpr):
     if len(layers) == 1:
         return (tl.zeros([TILE, layers[0].shape[0]], tl.float32),)
     else:
-        slope = tl.zeros(layers[0][0][0].shape, tl.float32)
+        slope = tl.zeros_like(layers[0][0][0]).to(tl.float32)
         shift = tl.zeros([TILE, layers[0][1].shape[0]], tl.float32)
         return ((slope, shift),) + _nothing(layers[1:], TILE)  # noqa: RUF005
 
 
 @jit
 def _top(a, layers, sums, base, label, weight, lift, SLOPES: tl.constexpr, EXACT: tl.constexpr):
-    """Forward from a tile's outputs of a layer to the errors, and back: the gradient of the logit before that layer's
-    ReLU, errors, losses, and `sums` with the gradients of the layers above if SLOPES, matrices `lift` times."""
+    """Forward from _UP times a tile's outputs of a layer to the errors, and back: _UP times the gradient of the logit
+    before that layer's ReLU, errors, losses, and `sums` with _UP times the gradients of the layers above if SLOPES,
+    matrices _UP lift times."""
     if len(layers) == 1:
         h = layers[0]
-        e, loss = error_of(base + tl.sum(a * h[None, :], 1), label, weight > 0, 1)
+        e, loss = error_of(base + tl.sum(a * h[None, :], 1) * (1 / _UP), label, weight > 0, 1)
         e *= weight
         total = sums[0]
         if SLOPES:
             total += e[:, None] * a
-        return tl.where(a > 0, h[None, :], 0.0), e, loss * weight, (total,)
+        return tl.where(a > 0, h[None, :] * _UP, 0.0), e, loss * weight, (total,)
     else:
         w = layers[0][0]
         halves = _split(a, True)
-        above = tl.maximum(_dot(halves, w, _zeros(a, w[0].shape[1])) * _DOWN + layers[0][1][None, :], 0.0)
+        above = _dot(halves, w, _zeros(a, w[0].shape[1])) * (1 / _UP) + layers[0][1][None, :] * _UP
+        above = tl.maximum(above, 0.0)
         d, e, loss, rest = _top(above, layers[1:], sums[1:], base, label, weight, lift, SLOPES, EXACT)
         slope = sums[0][0]
         shift = sums[0][1]
@@ -231,17 +274,17 @@ def _top(a, layers, sums, base, label, weight, lift, SLOPES: tl.constexpr, EXACT
                 slope = _dot(_turned(halves), _split(lift * error, True), slope)
             else:
                 slope = _dot((tl.trans(halves[0]),), _split(lift * error, False), slope)
-        back = _dot(_split(d, True), _turned(w), tl.zeros_like(a)) * _DOWN
+        back = _dot(_split(d, True), _turned(w), tl.zeros_like(a)) * (1 / _UP)
         return tl.where(a > 0, back, 0.0), e, loss, ((slope, shift),) + rest  # noqa: RUF005
 
 
 @jit
 def _first(server, rows, offsets, device, first, place, real, item, k, MOVED: tl.constexpr, SHAPE: tl.constexpr):
-    """Outputs k of the first layer."""
+    """_UP times outputs k of the first layer."""
     there = values(real, k, SHAPE.sizes[1])
     a = tl.load(_cells(server.known, item, k, 0, SHAPE.sizes[1]), mask=there, other=0.0)
     if MOVED:
-        a += tl.load(_cells(rows.rises, first + place, k, 0, SHAPE.sizes[1]), mask=there, other=0.0) * (1 / _UP)
+        a += tl.load(_cells(rows.rises, first + place, k, 0, SHAPE.sizes[1]), mask=there, other=0.0)
     offset = tl.load(offsets + device * SHAPE.sizes[1] + k, mask=k < SHAPE.sizes[1], other=0.0)
     return tl.maximum(a + offset[None, :], 0.0)
 
@@ -257,21 +300,21 @@ def _put(first, vector, SIZE: tl.constexpr):
 def _put_above(net, sums, scale, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Gradients of the layers from LAYER on into a vector of layers, matrices times `scale`."""
     if len(SHAPE.sizes) - 1 == LAYER:
-        _put(net + SHAPE.at[2 * LAYER], tl.sum(sums[0], 0), SHAPE.sizes[LAYER])
+        _put(net + SHAPE.at[2 * LAYER], tl.sum(sums[0], 0) * (1 / _UP), SHAPE.sizes[LAYER])
     else:
         place, there = _matrix(
             net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER],
             SHAPE.wide[LAYER + 1]
         )  # fmt: skip
         tl.store(place, sums[0][0] * scale, mask=there)
-        _put(net + SHAPE.at[2 * LAYER + 1], tl.sum(sums[0][1], 0), SHAPE.sizes[LAYER + 1])
+        _put(net + SHAPE.at[2 * LAYER + 1], tl.sum(sums[0][1], 0) * (1 / _UP), SHAPE.sizes[LAYER + 1])
         _put_above(net, sums[1:], scale, LAYER + 1, SHAPE)
 
 
 @many
 def through(
     server, rows, sums, offsets, owns, pairs, nets, scales, lift, SHAPE: tl.constexpr, PASS: tl.constexpr,
-    TILE: tl.constexpr
+    TILE: tl.constexpr, SIZE: tl.constexpr
 ):  # fmt: skip
     """A pass of all rows of a device: from the first ReLU up to the errors and down to d_0."""
     device = tl.program_id(0).to(tl.int64)
@@ -279,18 +322,19 @@ def through(
     moved: tl.constexpr = PASS == SHARED
     slopes: tl.constexpr = PASS != PRIVATE
     deep: tl.constexpr = len(SHAPE.sizes) > 2
-    low: tl.constexpr = min(2, len(SHAPE.sizes) - 1)
+    above: tl.constexpr = min(2, len(SHAPE.sizes) - 1)
     first = tl.load(rows.first + device).to(tl.int64)
     count = tl.load(rows.counts + device)
     net = server.layers
     if moved:
         net = nets + device * free - SHAPE.at[0]
-    kh = tl.arange(0, SHAPE.wide[1])
     kp = tl.arange(0, SHAPE.pair)
     if deep:
-        w = _weight(net, 1, SHAPE, True)
-        shift = _vector(net + SHAPE.at[3], SHAPE.sizes[2], SHAPE.wide[2])
-    layers = _above(net, low, SHAPE)
+        w = _parts(net, 0, SIZE, SHAPE)
+        shift = _vector(net + SHAPE.at[3], SHAPE.sizes[2], SHAPE.wide[2]) * _UP
+        if not slopes:
+            tally = _squares(0, SIZE, SHAPE)
+    layers = _above(net, above, SHAPE)
     total = _nothing(layers, TILE)
     bias = tl.load(net + SHAPE.top[1])
     own = _vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
@@ -300,15 +344,13 @@ def through(
         pair = _vector(pairs + device * SHAPE.product, SHAPE.product, SHAPE.pair) * tl.load(scales + device)
     errors = _blank(TILE)
     squares = _blank(TILE)
-    if not slopes:
-        pull = _zeros(losses, SHAPE.wide[1])
+    pull = _blank(SHAPE.wide[1])
     for at in range(0, count, TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
         code = tl.load(rows.codes + first + place, mask=real, other=0)
         weight = tl.load(rows.shares + first + place, mask=real, other=0.0)
         item = code >> 1
-        a = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
         base = tl.zeros_like(weight) + bias
         if SHAPE.product > 0:
             some = values(real, kp, SHAPE.product)
@@ -318,30 +360,40 @@ def through(
             base += tl.sum(v * own[None, :], 1)
         label = (code & 1).to(tl.float32)
         if deep:
-            k = tl.arange(0, SHAPE.wide[2])
-            above = _dot(_split(a, True), w, _zeros(place, SHAPE.wide[2])) * _DOWN + shift[None, :]
-            d, e, loss, total = _top(
-                tl.maximum(above, 0.0), layers, total, base, label, weight, lift, slopes, moved
-            )
+            a = _zeros(place, SHAPE.wide[2])
+            for part in tl.static_range(SHAPE.wide[1] // SIZE):
+                kh = part * SIZE + tl.arange(0, SIZE)
+                low = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
+                a = _dot(_split(low, True), w[part], a)
+            a = tl.maximum(a * (1 / _UP) + shift[None, :], 0.0)
+        else:
+            kh = tl.arange(0, SHAPE.wide[1])
+            a = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
+        d, e, loss, total = _top(a, layers, total, base, label, weight, lift, slopes, moved)
+        if deep:
             if slopes:
+                k = tl.arange(0, SHAPE.wide[2])
                 lies = _cells(rows.middle, first + place, k, 0, SHAPE.sizes[2])
-                tl.store(lies, e[:, None] * d, mask=values(real, k, SHAPE.sizes[2]))
-            d = _dot(_split(d, True), _turned(w), _zeros(place, SHAPE.wide[1])) * _DOWN
-            again = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
-            d = tl.where(again > 0, d, 0.0)
-        else:
-            d, e, loss, total = _top(a, layers, total, base, label, weight, lift, slopes, moved)
-        there = values(real, kh, SHAPE.sizes[1])
-        if moved:
-            tl.store(_cells(rows.ends, first + place, kh, 0, SHAPE.sizes[1]), d, mask=there)
-            tl.store(rows.later + first + place, e, mask=real)
+                tl.store(lies, (lift * e)[:, None] * d, mask=values(real, k, SHAPE.sizes[2]))
+                halves = _split(d, True)
+                for part in tl.static_range(SHAPE.wide[1] // SIZE):
+                    kh = part * SIZE + tl.arange(0, SIZE)
+                    back = _dot(halves, _turned(w[part]), _zeros(place, SIZE)) * (1 / _UP)
+                    low = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
+                    _put_ends(rows, first, place, real, kh, tl.where(low > 0, back, 0.0), lift * e, moved, SHAPE)
+            else:
+                error = _turned(_split((lift * e)[:, None] * d, True))
+                tally = _tally(tally, error, server, rows, offsets, device, first, place, real, item, 0, SIZE, SHAPE)
         elif slopes:
-            tl.store(_cells(rows.rough, first + place, kh, 0, SHAPE.sizes[1]), lift * e[:, None] * d, mask=there)
-            tl.store(rows.errors + first + place, e, mask=real)
+            _put_ends(rows, first, place, real, kh, d, lift * e, moved, SHAPE)
         else:
-            pull += e[:, None] * d
+            pull += tl.sum(e[:, None] * d, 0)
         if SHAPE.product > 0:
             mix += e[:, None] * v
+        if moved:
+            tl.store(rows.later + first + place, e, mask=real)
+        elif slopes:
+            tl.store(rows.errors + first + place, e, mask=real)
         if slopes:
             losses += loss
             errors += e
@@ -352,9 +404,24 @@ def through(
         tl.store(sums.losses + device, tl.sum(losses, 0))
         tl.store(sums.errors + device, tl.sum(errors, 0))
         tl.store(sums.squares + device, tl.sum(squares, 0))
-        _put_above(sums.layers + device * free - SHAPE.at[0], total, _DOWN / lift, low, SHAPE)
+        _put_above(sums.layers + device * free - SHAPE.at[0], total, 1 / (lift * _UP * _UP), above, SHAPE)
+    elif deep:
+        for part in tl.static_range(SHAPE.wide[1] // SIZE):
+            kh = part * SIZE + tl.arange(0, SIZE)
+            pull = tl.sum(_part(net, part * SIZE, SIZE, SHAPE) * tl.trans(tally[part]), 1) * (1 / (lift * _UP))
+            tl.store(sums.pull + device * SHAPE.sizes[1] + kh, pull, mask=kh < SHAPE.sizes[1])
     else:
-        _put(sums.pull + device * SHAPE.sizes[1], tl.sum(pull, 0), SHAPE.sizes[1])
+        _put(sums.pull + device * SHAPE.sizes[1], pull * (1 / _UP), SHAPE.sizes[1])
+
+
+@jit
+def _put_ends(rows, first, place, real, k, d, e, MOVED: tl.constexpr, SHAPE: tl.constexpr):
+    """Keep columns k of d_0, from _UP times the gradients of logits."""
+    there = values(real, k, SHAPE.sizes[1])
+    if MOVED:
+        tl.store(_cells(rows.ends, first + place, k, 0, SHAPE.sizes[1]), d, mask=there)
+    else:
+        tl.store(_cells(rows.rough, first + place, k, 0, SHAPE.sizes[1]), e[:, None] * d * (1 / _UP), mask=there)
 
 
 @many
@@ -379,12 +446,12 @@ def slope_above(
         d = tl.load(_cells(rows.middle, first + place, kh, 0, SHAPE.sizes[2]), mask=there, other=0.0)
         a = _first(server, rows, offsets, device, first, place, real, item, kx, MOVED, SHAPE)
         shift += d
-        sum_ = _dot(_turned(_split(a, MOVED)), _split(lift * d, MOVED), sum_)
+        sum_ = _dot(_turned(_split(a, MOVED)), _split(d, MOVED), sum_)
     net = gradients + device * free - SHAPE.at[0]
     out = net + SHAPE.at[2] + kx[:, None] * SHAPE.sizes[2] + kh[None, :]
-    tl.store(out, sum_ * (_DOWN / lift), mask=values(kx < SHAPE.sizes[1], kh, SHAPE.sizes[2]))
+    tl.store(out, sum_ * (1 / (lift * _UP * _UP)), mask=values(kx < SHAPE.sizes[1], kh, SHAPE.sizes[2]))
     if tl.program_id(1) == 0:
-        tl.store(net + SHAPE.at[3] + kh, tl.sum(shift, 0), mask=kh < SHAPE.sizes[2])
+        tl.store(net + SHAPE.at[3] + kh, tl.sum(shift, 0) / (lift * _UP), mask=kh < SHAPE.sizes[2])
 
 
 @many
@@ -414,18 +481,18 @@ def slope(
             e = lift * tl.load(rows.later + first + place, mask=real, other=0.0)
             d = tl.load(_cells(rows.ends, first + place, kh, 0, SHAPE.sizes[1]), mask=inside, other=0.0) * e[:, None]
             pull += d
-            sum_ = _dot(_turned(_split(x, True)), _split(d, True), sum_)
+            sum_ = _dot(_turned(_split(x * _UP, True)), _split(d, True), sum_)
         else:
             d = tl.load(_cells(rows.rough, first + place, kh, 0, SHAPE.sizes[1]), mask=inside, other=0.0)
             pull += d
-            sum_ = _dot(_turned(_split(x, False)), (d,), sum_)
+            sum_ = _dot(_turned(_split(x * _UP, False)), (d,), sum_)
     out = gradients + device * free + kx[:, None] * SHAPE.sizes[1] + kh[None, :]
-    part = _DOWN / lift
-    if not MOVED:
-        part *= _UP  # d_0 is not multiplied there
-    tl.store(out, sum_ * part, mask=values(kx < SHAPE.sizes[0], kh, SHAPE.sizes[1]))
+    part = 1 / lift
+    if MOVED:
+        part = 1 / (lift * _UP)
+    tl.store(out, sum_ * (part / _UP), mask=values(kx < SHAPE.sizes[0], kh, SHAPE.sizes[1]))
     if tl.program_id(1) == 0:
-        tl.store(pulls + device * SHAPE.sizes[1] + kh, tl.sum(pull, 0) / lift, mask=kh < SHAPE.sizes[1])
+        tl.store(pulls + device * SHAPE.sizes[1] + kh, tl.sum(pull, 0) * part, mask=kh < SHAPE.sizes[1])
 
 
 @many
@@ -461,7 +528,9 @@ def enter(server, rows, gradients, scales, lift, SHAPE: tl.constexpr, TILE: tl.c
     k = tl.arange(0, SHAPE.wide[0])
     kh = tl.arange(0, SHAPE.wide[1])
     w = _weight(server.layers, 0, SHAPE, False)
-    g = _weight(gradients + device * free - SHAPE.at[0], 0, SHAPE, False)
+    inside = values(k < SHAPE.sizes[0], kh, SHAPE.sizes[1])
+    g = tl.load(_cells(gradients + device * free, k, kh, 0, SHAPE.sizes[1]), mask=inside, other=0.0)
+    g = _split(lift * g, False)
     for at in range(tl.program_id(1) * TILE, count, SPLIT * TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
@@ -469,11 +538,11 @@ def enter(server, rows, gradients, scales, lift, SHAPE: tl.constexpr, TILE: tl.c
         there = values(real, k, SHAPE.sizes[0])
         pulls = tl.load(_cells(rows.pulls, first + place, k, 0, SHAPE.sizes[0]), mask=there, other=0.0)
         x = tl.load(_cells(server.rows, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
-        x += (scale / lift) * pulls
-        rise = _dot((pulls,), w, _zeros(place, SHAPE.wide[1])) / lift
-        rise += _dot(_split(x, False), g, _zeros(place, SHAPE.wide[1])) * (1 / _UP)
+        x = x * _UP + (scale * _UP / lift) * pulls
+        rise = _dot((pulls,), w, _zeros(place, SHAPE.wide[1]))
+        rise = _dot(_split(x, False), g, rise) * (scale / lift)
         lies = _cells(rows.rises, first + place, kh, 0, SHAPE.sizes[1])
-        tl.store(lies, scale * rise, mask=values(real, kh, SHAPE.sizes[1]))
+        tl.store(lies, rise, mask=values(real, kh, SHAPE.sizes[1]))
 
 
 @many
@@ -504,7 +573,7 @@ def deliver(
                                0, SHAPE.product, 0, SHAPE, BEFORE, LAST, NOISY)  # fmt: skip
         lies = _cells(rows.ends, first + place, kh, 0, SHAPE.sizes[1])
         d = tl.load(lies, mask=values(real, kh, SHAPE.sizes[1]), other=0.0)
-        change = _dot(_split(d, True), w, _zeros(place, SHAPE.wide[0])) * (_DOWN * e)[:, None]
+        change = _dot(_split(d, True), w, _zeros(place, SHAPE.wide[0])) * (e * (1 / _UP / _UP))[:, None]
         number: tl.constexpr = 1 if SHAPE.product > 0 else 0
         each += _send_rows(rows, first, place, item, real, change, total, key, quantiles, scale, SHAPE.product,
                            SHAPE.sizes[0], number, SHAPE, BEFORE, LAST, NOISY)  # fmt: skip
