@@ -94,9 +94,8 @@ class PhasesRound(NeuralRound):
             errors=self.floats(count),
             later=self.floats(count),
             middle=self.floats(count, shape.sizes[2]) if deep else ends,
-            rough=torch.empty(count, wide, dtype=torch.float16, device=device),
-            pulls=torch.empty(count, dim, dtype=torch.float16, device=device),
-            rises=torch.empty(count, wide, dtype=torch.float16, device=device),
+            hidden=self.floats(count, wide),
+            pulls=self.floats(count, dim),
             ends=ends,
             kept=self.floats(count, width) if several else ends,
         )
@@ -161,7 +160,7 @@ class PhasesRound(NeuralRound):
             tiles = config("leave")
             far = torch.zeros(devices, device=device)
             gpu_phases.leave[(devices, tiles["SPLIT"])](
-                server, rows, far, lift, SHAPE=shape, **tiles
+                server, rows, far, SHAPE=shape, **tiles
             )
             squares = far + base.squares * pairs.square().sum(1) + torch.linalg.vector_norm(layers, dim=1).square()
             squares += base.pull.square().sum(1) * q.square().sum(1)
@@ -178,7 +177,7 @@ class PhasesRound(NeuralRound):
 
             tiles = config("enter")
             gpu_phases.enter[(devices, tiles["SPLIT"])](
-                server, rows, layers, scales, lift, SHAPE=shape, **tiles
+                server, rows, nets, scales, SHAPE=shape, **tiles
             )
             lifted = offsets + (scales * (1 + q.square().sum(1)))[:, None] * base.pull
             tops = nets[:, shape.top[0] - shape.at[0] : shape.top[0] - shape.at[0] + product]

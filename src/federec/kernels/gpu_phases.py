@@ -53,14 +53,12 @@ class Rows(NamedTuple):
     """[rows] the same of the shared pass."""
     middle: Any
     """[rows, width of the second layer] d_1."""
-    rough: Any
-    """[rows, width] d_0 of the base pass, `lift` times, in half precision."""
+    hidden: Any
+    """[rows, width] d_0 of the base pass, as `ends`; then _UP times x W_0 of rows moved uphill."""
     pulls: Any
-    """[rows, dim] gradients of x there, the same way."""
-    rises: Any
-    """[rows, width] what moving uphill adds to x W_0, _UP times, in half precision."""
+    """[rows, dim] gradients of x in the base pass."""
     ends: Any
-    """[rows, width] d_0 of the shared pass over its error."""
+    """[rows, width] d_0 of the shared pass, or rather _UP times the gradients of logits: times the error it is d_0."""
     kept: Any
     """[rows, product + dim] gradients of v and x of the passes so far, where there are several."""
 
@@ -135,31 +133,23 @@ def gather(
 
 
 @jit
-def _split(x, EXACT: tl.constexpr):
-    """Two halves whose sum is x, in half precision; without the second unless EXACT."""
+def _split(x):
+    """Two numbers of half precision whose sum is x."""
     high = x.to(tl.float16)
-    if EXACT:
-        return high, (x - high.to(tl.float32)).to(tl.float16)
-    else:
-        return (high,)
+    return high, (x - high.to(tl.float32)).to(tl.float16)
 
 
 @jit
 def _turned(x):
     """Transposed halves."""
-    if len(x) == 2:
-        return tl.trans(x[0]), tl.trans(x[1])
-    else:
-        return (tl.trans(x[0]),)
+    return tl.trans(x[0]), tl.trans(x[1])
 
 
 @jit
 def _dot(a, b, sum_):
     """The sum plus a b, of halves."""
-    if len(a) == 2:
-        sum_ = tl.dot(a[1], b[0], sum_)
-    if len(b) == 2:
-        sum_ = tl.dot(a[0], b[1], sum_)
+    sum_ = tl.dot(a[1], b[0], sum_)
+    sum_ = tl.dot(a[0], b[1], sum_)
     return tl.dot(a[0], b[0], sum_)
 
 
@@ -175,12 +165,12 @@ def _zeros(a, WIDE: tl.constexpr):
 
 
 @jit
-def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr, EXACT: tl.constexpr):
+def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """_UP times W of a layer, in halves."""
     place, there = _matrix(
         net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER], SHAPE.wide[LAYER + 1]
     )
-    return _split(tl.load(place, mask=there, other=0.0) * _UP, EXACT)
+    return _split(tl.load(place, mask=there, other=0.0) * _UP)
 
 
 @jit
@@ -195,7 +185,7 @@ def _part(net, BEGIN: tl.constexpr, SIZE: tl.constexpr, SHAPE: tl.constexpr):
 @jit
 def _parts(net, BEGIN: tl.constexpr, SIZE: tl.constexpr, SHAPE: tl.constexpr):
     """_UP times W_1 from row BEGIN on, in parts of SIZE rows, in halves."""
-    part = _split(_part(net, BEGIN, SIZE, SHAPE) * _UP, True)
+    part = _split(_part(net, BEGIN, SIZE, SHAPE) * _UP)
     if BEGIN + SIZE < SHAPE.wide[1]:
         return (part,) + _parts(net, BEGIN + SIZE, SIZE, SHAPE)  # noqa: RUF005
     else:
@@ -218,7 +208,7 @@ def _tally(sums, error, server, rows, offsets, device, first, place, real, item,
     """The sums plus d_1^T m_0, where m_0 is 1 for units of the first layer that are active, in parts of SIZE units."""
     k = BEGIN + tl.arange(0, SIZE)
     active = _first(server, rows, offsets, device, first, place, real, item, k, False, SHAPE) > 0
-    part = _dot(error, (active.to(tl.float16),), sums[0])
+    part = tl.dot(error[0], active.to(tl.float16), tl.dot(error[1], active.to(tl.float16), sums[0]))
     if BEGIN + SIZE < SHAPE.wide[1]:
         return (part,) + _tally(sums[1:], error, server, rows, offsets, device, first, place, real, item, BEGIN + SIZE,
                                 SIZE, SHAPE)  # fmt: skip # noqa: RUF005
@@ -227,32 +217,33 @@ def _tally(sums, error, server, rows, offsets, device, first, place, real, item,
 
 @jit
 def _above(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
-    """Weight and bias of the layers from LAYER on, and at the end h without the product's part."""
+    """Weights of the layers from LAYER on, in halves; at the end nothing."""
     if len(SHAPE.sizes) - 1 == LAYER:
-        return (_vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER]),)
+        return (0,)
     else:
-        bias = _vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1])
-        return ((_weight(net, LAYER, SHAPE, True), bias),) + _above(net, LAYER + 1, SHAPE)  # noqa: RUF005
+        return (_weight(net, LAYER, SHAPE),) + _above(net, LAYER + 1, SHAPE)  # noqa: RUF005
 
 
 @jit
-def _nothing(layers, TILE: tl.constexpr):
-    """Gradients of zero for these layers; those of biases and of h are still to be added up over the rows of a tile."""
-    if len(layers) == 1:
-        return (tl.zeros([TILE, layers[0].shape[0]], tl.float32),)
+def _nothing(LAYER: tl.constexpr, SHAPE: tl.constexpr, TILE: tl.constexpr):
+    """Gradients of zero for the layers from LAYER on; those of biases and of h are added up over the rows of a tile in
+    the end."""
+    shift = _zeros(tl.arange(0, TILE), SHAPE.wide[min(LAYER + 1, len(SHAPE.sizes) - 1)])
+    if len(SHAPE.sizes) - 1 == LAYER:
+        return (shift,)
     else:
-        slope = tl.zeros_like(layers[0][0][0]).to(tl.float32)
-        shift = tl.zeros([TILE, layers[0][1].shape[0]], tl.float32)
-        return ((slope, shift),) + _nothing(layers[1:], TILE)  # noqa: RUF005
+        slope = _zeros(tl.arange(0, SHAPE.wide[LAYER]), SHAPE.wide[LAYER + 1])
+        return ((slope, shift),) + _nothing(LAYER + 1, SHAPE, TILE)  # noqa: RUF005
 
 
 @jit
-def _top(a, layers, sums, base, label, weight, lift, SLOPES: tl.constexpr, EXACT: tl.constexpr):
-    """Forward from _UP times a tile's outputs of a layer to the errors, and back: _UP times the gradient of the logit
-    before that layer's ReLU, errors, losses, and `sums` with _UP times the gradients of the layers above if SLOPES,
-    matrices _UP lift times."""
-    if len(layers) == 1:
-        h = layers[0]
+def _top(a, net, weights, sums, base, label, weight, lift, LAYER: tl.constexpr, SHAPE: tl.constexpr,
+         SLOPES: tl.constexpr):  # fmt: skip
+    """Forward from _UP times a tile's inputs of a layer to the errors, and back: _UP times the gradient of the logit
+    before the ReLU that made them, errors, losses, and `sums` with _UP times the gradients of the layers above if
+    SLOPES, matrices _UP lift times. Vectors are loaded anew: registers are few."""
+    if len(SHAPE.sizes) - 1 == LAYER:
+        h = _vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER])
         e, loss = error_of(base + tl.sum(a * h[None, :], 1) * (1 / _UP), label, weight > 0, 1)
         e *= weight
         total = sums[0]
@@ -260,33 +251,44 @@ def _top(a, layers, sums, base, label, weight, lift, SLOPES: tl.constexpr, EXACT
             total += e[:, None] * a
         return tl.where(a > 0, h[None, :] * _UP, 0.0), e, loss * weight, (total,)
     else:
-        w = layers[0][0]
-        halves = _split(a, True)
-        above = _dot(halves, w, _zeros(a, w[0].shape[1])) * (1 / _UP) + layers[0][1][None, :] * _UP
-        above = tl.maximum(above, 0.0)
-        d, e, loss, rest = _top(above, layers[1:], sums[1:], base, label, weight, lift, SLOPES, EXACT)
+        w = weights[0]
+        halves = _split(a)
+        bias = _vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1]) * _UP
+        above = tl.maximum(_dot(halves, w, _zeros(a, SHAPE.wide[LAYER + 1])) * (1 / _UP) + bias[None, :], 0.0)
+        d, e, loss, rest = _top(
+            above, net, weights[1:], sums[1:], base, label, weight, lift, LAYER + 1, SHAPE, SLOPES
+        )
         slope = sums[0][0]
         shift = sums[0][1]
         if SLOPES:
             error = e[:, None] * d
             shift += error
-            if EXACT:
-                slope = _dot(_turned(halves), _split(lift * error, True), slope)
-            else:
-                slope = _dot((tl.trans(halves[0]),), _split(lift * error, False), slope)
-        back = _dot(_split(d, True), _turned(w), tl.zeros_like(a)) * (1 / _UP)
+            slope = _dot(_turned(halves), _split(lift * error), slope)
+        back = _dot(_split(d), _turned(w), tl.zeros_like(a)) * (1 / _UP)
         return tl.where(a > 0, back, 0.0), e, loss, ((slope, shift),) + rest  # noqa: RUF005
 
 
 @jit
 def _first(server, rows, offsets, device, first, place, real, item, k, MOVED: tl.constexpr, SHAPE: tl.constexpr):
     """_UP times outputs k of the first layer."""
-    there = values(real, k, SHAPE.sizes[1])
-    a = tl.load(_cells(server.known, item, k, 0, SHAPE.sizes[1]), mask=there, other=0.0)
+    lies = _cells(server.known, item, k, 0, SHAPE.sizes[1])
     if MOVED:
-        a += tl.load(_cells(rows.rises, first + place, k, 0, SHAPE.sizes[1]), mask=there, other=0.0)
+        lies = _cells(rows.hidden, first + place, k, 0, SHAPE.sizes[1])
+    a = tl.load(lies, mask=values(real, k, SHAPE.sizes[1]), other=0.0)
     offset = tl.load(offsets + device * SHAPE.sizes[1] + k, mask=k < SHAPE.sizes[1], other=0.0)
     return tl.maximum(a + offset[None, :], 0.0)
+
+
+@jit
+def _other(server, rows, pairs, scales, device, first, place, real, item, MOVED: tl.constexpr, SHAPE: tl.constexpr):
+    """Rows v of a tile."""
+    k = tl.arange(0, SHAPE.pair)
+    there = values(real, k, SHAPE.product)
+    v = tl.load(_cells(server.rows, item, k, 0, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    if MOVED:
+        pair = _vector(pairs + device * SHAPE.product, SHAPE.product, SHAPE.pair) * tl.load(scales + device)
+        v += tl.load(rows.errors + first + place, mask=real, other=0.0)[:, None] * pair[None, :]
+    return v
 
 
 @jit
@@ -328,20 +330,15 @@ def through(
     net = server.layers
     if moved:
         net = nets + device * free - SHAPE.at[0]
-    kp = tl.arange(0, SHAPE.pair)
     if deep:
         w = _parts(net, 0, SIZE, SHAPE)
-        shift = _vector(net + SHAPE.at[3], SHAPE.sizes[2], SHAPE.wide[2]) * _UP
         if not slopes:
             tally = _squares(0, SIZE, SHAPE)
-    layers = _above(net, above, SHAPE)
-    total = _nothing(layers, TILE)
+    weights = _above(net, above, SHAPE)
+    total = _nothing(above, SHAPE, TILE)
     bias = tl.load(net + SHAPE.top[1])
-    own = _vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
     losses = _blank(TILE)
     mix = _zeros(losses, SHAPE.pair)
-    if moved and SHAPE.product > 0:
-        pair = _vector(pairs + device * SHAPE.product, SHAPE.product, SHAPE.pair) * tl.load(scales + device)
     errors = _blank(TILE)
     squares = _blank(TILE)
     pull = _blank(SHAPE.wide[1])
@@ -353,10 +350,8 @@ def through(
         item = code >> 1
         base = tl.zeros_like(weight) + bias
         if SHAPE.product > 0:
-            some = values(real, kp, SHAPE.product)
-            v = tl.load(_cells(server.rows, item, kp, 0, SHAPE.product + SHAPE.sizes[0]), mask=some, other=0.0)
-            if moved:
-                v += tl.load(rows.errors + first + place, mask=real, other=0.0)[:, None] * pair[None, :]
+            v = _other(server, rows, pairs, scales, device, first, place, real, item, moved, SHAPE)
+            own = _vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
             base += tl.sum(v * own[None, :], 1)
         label = (code & 1).to(tl.float32)
         if deep:
@@ -364,32 +359,33 @@ def through(
             for part in tl.static_range(SHAPE.wide[1] // SIZE):
                 kh = part * SIZE + tl.arange(0, SIZE)
                 low = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
-                a = _dot(_split(low, True), w[part], a)
+                a = _dot(_split(low), w[part], a)
+            shift = _vector(net + SHAPE.at[3], SHAPE.sizes[2], SHAPE.wide[2]) * _UP
             a = tl.maximum(a * (1 / _UP) + shift[None, :], 0.0)
         else:
             kh = tl.arange(0, SHAPE.wide[1])
             a = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
-        d, e, loss, total = _top(a, layers, total, base, label, weight, lift, slopes, moved)
+        d, e, loss, total = _top(a, net, weights, total, base, label, weight, lift, above, SHAPE, slopes)
         if deep:
             if slopes:
                 k = tl.arange(0, SHAPE.wide[2])
                 lies = _cells(rows.middle, first + place, k, 0, SHAPE.sizes[2])
                 tl.store(lies, (lift * e)[:, None] * d, mask=values(real, k, SHAPE.sizes[2]))
-                halves = _split(d, True)
+                halves = _split(d)
                 for part in tl.static_range(SHAPE.wide[1] // SIZE):
                     kh = part * SIZE + tl.arange(0, SIZE)
                     back = _dot(halves, _turned(w[part]), _zeros(place, SIZE)) * (1 / _UP)
                     low = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
-                    _put_ends(rows, first, place, real, kh, tl.where(low > 0, back, 0.0), lift * e, moved, SHAPE)
+                    _put_ends(rows, first, place, real, kh, tl.where(low > 0, back, 0.0), moved, SHAPE)
             else:
-                error = _turned(_split((lift * e)[:, None] * d, True))
+                error = _turned(_split((lift * e)[:, None] * d))
                 tally = _tally(tally, error, server, rows, offsets, device, first, place, real, item, 0, SIZE, SHAPE)
         elif slopes:
-            _put_ends(rows, first, place, real, kh, d, lift * e, moved, SHAPE)
+            _put_ends(rows, first, place, real, kh, d, moved, SHAPE)
         else:
             pull += tl.sum(e[:, None] * d, 0)
         if SHAPE.product > 0:
-            mix += e[:, None] * v
+            mix += e[:, None] * _other(server, rows, pairs, scales, device, first, place, real, item, moved, SHAPE)
         if moved:
             tl.store(rows.later + first + place, e, mask=real)
         elif slopes:
@@ -415,13 +411,34 @@ def through(
 
 
 @jit
-def _put_ends(rows, first, place, real, k, d, e, MOVED: tl.constexpr, SHAPE: tl.constexpr):
-    """Keep columns k of d_0, from _UP times the gradients of logits."""
-    there = values(real, k, SHAPE.sizes[1])
+def _put_ends(rows, first, place, real, k, d, MOVED: tl.constexpr, SHAPE: tl.constexpr):
+    """Keep columns k of d_0 over its error."""
+    lies = _cells(rows.hidden, first + place, k, 0, SHAPE.sizes[1])
     if MOVED:
-        tl.store(_cells(rows.ends, first + place, k, 0, SHAPE.sizes[1]), d, mask=there)
-    else:
-        tl.store(_cells(rows.rough, first + place, k, 0, SHAPE.sizes[1]), e[:, None] * d * (1 / _UP), mask=there)
+        lies = _cells(rows.ends, first + place, k, 0, SHAPE.sizes[1])
+    tl.store(lies, d, mask=values(real, k, SHAPE.sizes[1]))
+
+
+@jit
+def _ends(rows, first, place, real, k, MOVED: tl.constexpr, SHAPE: tl.constexpr):
+    """What was kept, and the errors."""
+    lies = _cells(rows.hidden, first + place, k, 0, SHAPE.sizes[1])
+    e = rows.errors
+    if MOVED:
+        lies = _cells(rows.ends, first + place, k, 0, SHAPE.sizes[1])
+        e = rows.later
+    d = tl.load(lies, mask=values(real, k, SHAPE.sizes[1]), other=0.0)
+    return d, tl.load(e + first + place, mask=real, other=0.0)
+
+
+@jit
+def _moved(server, rows, first, place, real, item, k, scale, MOVED: tl.constexpr, SHAPE: tl.constexpr):
+    """_UP times columns k of x, moved uphill if MOVED."""
+    there = values(real, k, SHAPE.sizes[0])
+    x = tl.load(_cells(server.rows, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    if MOVED:
+        x += scale * tl.load(_cells(rows.pulls, first + place, k, 0, SHAPE.sizes[0]), mask=there, other=0.0)
+    return x * _UP
 
 
 @many
@@ -446,7 +463,7 @@ def slope_above(
         d = tl.load(_cells(rows.middle, first + place, kh, 0, SHAPE.sizes[2]), mask=there, other=0.0)
         a = _first(server, rows, offsets, device, first, place, real, item, kx, MOVED, SHAPE)
         shift += d
-        sum_ = _dot(_turned(_split(a, MOVED)), _split(d, MOVED), sum_)
+        sum_ = _dot(_turned(_split(a)), _split(d), sum_)
     net = gradients + device * free - SHAPE.at[0]
     out = net + SHAPE.at[2] + kx[:, None] * SHAPE.sizes[2] + kh[None, :]
     tl.store(out, sum_ * (1 / (lift * _UP * _UP)), mask=values(kx < SHAPE.sizes[1], kh, SHAPE.sizes[2]))
@@ -468,58 +485,47 @@ def slope(
     kh = tl.program_id(2) * WIDE + tl.arange(0, WIDE)
     sum_ = tl.zeros([HIGH, WIDE], tl.float32)
     pull = tl.zeros([TILE, WIDE], tl.float32)
-    scale = tl.load(scales + device) / lift
+    scale = tl.load(scales + device)
     for at in range(0, count, TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
         item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
-        there = values(real, kx, SHAPE.sizes[0])
-        x = tl.load(_cells(server.rows, item, kx, SHAPE.product, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
-        inside = values(real, kh, SHAPE.sizes[1])
-        if MOVED:
-            x += scale * tl.load(_cells(rows.pulls, first + place, kx, 0, SHAPE.sizes[0]), mask=there, other=0.0)
-            e = lift * tl.load(rows.later + first + place, mask=real, other=0.0)
-            d = tl.load(_cells(rows.ends, first + place, kh, 0, SHAPE.sizes[1]), mask=inside, other=0.0) * e[:, None]
-            pull += d
-            sum_ = _dot(_turned(_split(x * _UP, True)), _split(d, True), sum_)
-        else:
-            d = tl.load(_cells(rows.rough, first + place, kh, 0, SHAPE.sizes[1]), mask=inside, other=0.0)
-            pull += d
-            sum_ = _dot(_turned(_split(x * _UP, False)), (d,), sum_)
+        x = _moved(server, rows, first, place, real, item, kx, scale, MOVED, SHAPE)
+        d, e = _ends(rows, first, place, real, kh, MOVED, SHAPE)
+        d *= (lift * e)[:, None]
+        pull += d
+        sum_ = _dot(_turned(_split(x)), _split(d), sum_)
+    part = 1 / (lift * _UP)
     out = gradients + device * free + kx[:, None] * SHAPE.sizes[1] + kh[None, :]
-    part = 1 / lift
-    if MOVED:
-        part = 1 / (lift * _UP)
     tl.store(out, sum_ * (part / _UP), mask=values(kx < SHAPE.sizes[0], kh, SHAPE.sizes[1]))
     if tl.program_id(1) == 0:
         tl.store(pulls + device * SHAPE.sizes[1] + kh, tl.sum(pull, 0) * part, mask=kh < SHAPE.sizes[1])
 
 
 @many
-def leave(server, rows, squares, lift, SHAPE: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr):
+def leave(server, rows, squares, SHAPE: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr):
     """Gradients d_0 W_0^T of x, in every SPLIT-th tile of a device, and the sum of their squares."""
     device = tl.program_id(0).to(tl.int64)
     first = tl.load(rows.first + device).to(tl.int64)
     count = tl.load(rows.counts + device)
     k = tl.arange(0, SHAPE.wide[0])
     kh = tl.arange(0, SHAPE.wide[1])
-    w = _turned(_weight(server.layers, 0, SHAPE, False))
+    w = _turned(_weight(server.layers, 0, SHAPE))
     far = _blank(TILE)
     for at in range(tl.program_id(1) * TILE, count, SPLIT * TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
-        lies = _cells(rows.rough, first + place, kh, 0, SHAPE.sizes[1])
-        d = tl.load(lies, mask=values(real, kh, SHAPE.sizes[1]), other=0.0)
-        change = _dot((d,), w, _zeros(place, SHAPE.wide[0])) * (1 / _UP)
+        d, e = _ends(rows, first, place, real, kh, False, SHAPE)
+        change = _dot(_split(d), w, _zeros(place, SHAPE.wide[0])) * (e * (1 / _UP / _UP))[:, None]
         lies = _cells(rows.pulls, first + place, k, 0, SHAPE.sizes[0])
         tl.store(lies, change, mask=values(real, k, SHAPE.sizes[0]))
         far += tl.sum(change * change, 1)
-    tl.atomic_add(squares + device, tl.sum(far, 0) / (lift * lift), sem="relaxed")
+    tl.atomic_add(squares + device, tl.sum(far, 0), sem="relaxed")
 
 
 @many
-def enter(server, rows, gradients, scales, lift, SHAPE: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr):
-    """What moving rows and W_0 uphill adds to x W_0, in every SPLIT-th tile of a device."""
+def enter(server, rows, nets, scales, SHAPE: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr):
+    """x W_0 of rows and layers moved uphill, in every SPLIT-th tile of a device."""
     device = tl.program_id(0).to(tl.int64)
     free: tl.constexpr = SHAPE.top[3] - SHAPE.at[0]
     first = tl.load(rows.first + device).to(tl.int64)
@@ -527,22 +533,15 @@ def enter(server, rows, gradients, scales, lift, SHAPE: tl.constexpr, TILE: tl.c
     scale = tl.load(scales + device)
     k = tl.arange(0, SHAPE.wide[0])
     kh = tl.arange(0, SHAPE.wide[1])
-    w = _weight(server.layers, 0, SHAPE, False)
-    inside = values(k < SHAPE.sizes[0], kh, SHAPE.sizes[1])
-    g = tl.load(_cells(gradients + device * free, k, kh, 0, SHAPE.sizes[1]), mask=inside, other=0.0)
-    g = _split(lift * g, False)
+    w = _weight(nets + device * free - SHAPE.at[0], 0, SHAPE)
     for at in range(tl.program_id(1) * TILE, count, SPLIT * TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
         item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
-        there = values(real, k, SHAPE.sizes[0])
-        pulls = tl.load(_cells(rows.pulls, first + place, k, 0, SHAPE.sizes[0]), mask=there, other=0.0)
-        x = tl.load(_cells(server.rows, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
-        x = x * _UP + (scale * _UP / lift) * pulls
-        rise = _dot((pulls,), w, _zeros(place, SHAPE.wide[1]))
-        rise = _dot(_split(x, False), g, rise) * (scale / lift)
-        lies = _cells(rows.rises, first + place, kh, 0, SHAPE.sizes[1])
-        tl.store(lies, rise, mask=values(real, kh, SHAPE.sizes[1]))
+        x = _moved(server, rows, first, place, real, item, k, scale, True, SHAPE)
+        product = _dot(_split(x), w, _zeros(place, SHAPE.wide[1])) * (1 / _UP)
+        lies = _cells(rows.hidden, first + place, kh, 0, SHAPE.sizes[1])
+        tl.store(lies, product, mask=values(real, kh, SHAPE.sizes[1]))
 
 
 @many
@@ -559,21 +558,19 @@ def deliver(
     key = tl.load(keys + device)
     kh = tl.arange(0, SHAPE.wide[1])
     own = _vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
-    w = _turned(_weight(nets + device * free - SHAPE.at[0], 0, SHAPE, True))
+    w = _turned(_weight(nets + device * free - SHAPE.at[0], 0, SHAPE))
     full = _blank(TILE)
     nonzero = _blank(TILE)
     for at in range(tl.program_id(1) * TILE, count, SPLIT * TILE):
         place = at + tl.arange(0, TILE)
         real = place < count
         item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
-        e = tl.load(rows.later + first + place, mask=real, other=0.0)
+        d, e = _ends(rows, first, place, real, kh, True, SHAPE)
         each = tl.zeros_like(item)
         if SHAPE.product > 0:
             each += _send_rows(rows, first, place, item, real, e[:, None] * own[None, :], total, key, quantiles, scale,
                                0, SHAPE.product, 0, SHAPE, BEFORE, LAST, NOISY)  # fmt: skip
-        lies = _cells(rows.ends, first + place, kh, 0, SHAPE.sizes[1])
-        d = tl.load(lies, mask=values(real, kh, SHAPE.sizes[1]), other=0.0)
-        change = _dot(_split(d, True), w, _zeros(place, SHAPE.wide[0])) * (e * (1 / _UP / _UP))[:, None]
+        change = _dot(_split(d), w, _zeros(place, SHAPE.wide[0])) * (e * (1 / _UP / _UP))[:, None]
         number: tl.constexpr = 1 if SHAPE.product > 0 else 0
         each += _send_rows(rows, first, place, item, real, change, total, key, quantiles, scale, SHAPE.product,
                            SHAPE.sizes[0], number, SHAPE, BEFORE, LAST, NOISY)  # fmt: skip
