@@ -244,7 +244,7 @@ def test_streams_follow_the_numbers_of_the_devices(split):
         first += length
 
 
-EVERY = [*PLAIN, *PLUGGED, ("fedrap", ()), ("fedncf", ())]
+EVERY = [*PLAIN, *PLUGGED, ("fedrap", ()), ("fedncf", ()), ("fedrecgel", ())]
 
 
 @pytest.mark.parametrize(
@@ -255,12 +255,12 @@ EVERY = [*PLAIN, *PLUGGED, ("fedrap", ()), ("fedncf", ())]
         ("fedrap", ("recency",)),
         ("fedrap", ("sam",)),
         ("fedrap", ("plgc",)),
-        ("fedrecgel", ()),  # at its default width
+        ("fedrecgel", ()),
     ],
     ids=str,
 )
 def test_what_has_no_kernel_there_is_left_to_torch(small, name, plugins):
-    method = small(name, plugins)
+    method = small(name, plugins, **({"mlp_dim": 129} if name == "fedrecgel" else {}))
     assert fits(method.fused_form(60), "cpu") and not fits(method.fused_form(60), "cuda")
     assert why_not(method, 60, "cuda").startswith("no kernel on a GPU")
 

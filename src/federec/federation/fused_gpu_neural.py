@@ -164,12 +164,11 @@ def neural_scores(
     rows = torch.cat([state.shared[name] for name in form.tables], 1)
     server = gpu_network.Server(rows, flat, first_products(state, form))
     out, asked, tiles = torch.empty(items.shape, device=users.device), items.shape[1], tiled(shape)
-    if max(shape.wide) > WIDEST:
-        tiles = {"TILE": 64, "num_warps": 4, "num_stages": 1, "PRECISION": "tf32x3"}
-    else:
-        tiles["PRECISION"] = "ieee"
+    precision = "ieee"
+    if max(shape.wide) > WIDEST:  # tensor cores, as exact: three products of two parts
+        tiles, precision = {"TILE": 64, "num_warps": 4, "num_stages": 1}, "tf32x3"
     with torch.cuda.device_of(users):
         gpu_network.network_scores[(len(users), -(-asked // tiles["TILE"]))](
-            server, values, offsets, items.contiguous(), out, asked=asked, SHAPE=shape, **tiles
+            server, values, offsets, items.contiguous(), out, asked=asked, SHAPE=shape, PRECISION=precision, **tiles
         )
     return out

@@ -1,8 +1,10 @@
-"""Rounds of methods whose devices send gradients of a network, by the GPU's kernels: phase after phase."""
+"""Rounds of methods whose devices send gradients of a network, by the GPU's kernels: phase after phase, for as many
+devices at a time as fit in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,205 +22,258 @@ from federec.kernels.gpu_linear import Asked
 from federec.kernels.gpu_network import Server
 from federec.methods.forms import NeuralScore
 
-BASE, PRIVATE, SHARED = range(3)
-UP = 16.0
-_W4 = {"num_warps": 4, "num_stages": 1}
-CONFIG: dict[str, Any] = {
-    "through": {"TILE": 64, "SIZE": 64, **_W4},
-    "slope_above": {"TILE": 64, "HIGH": 64, "WIDE": 64, **_W4},
-    "slope": {"TILE": 64, "HIGH": 64, "WIDE": 64, **_W4},
-    "leave": {"TILE": 64, "SPLIT": 2, **_W4},
-    "enter": {"TILE": 64, "SPLIT": 2, **_W4},
-    "deliver": {"TILE": 64, "SPLIT": 2, **_W4},
-}
-
-
-def config(name: str, kind: int = 0) -> dict[str, Any]:
-    return CONFIG.get(f"{name}{kind}", CONFIG[name])
+WIDEST = 128
+"""Units of the widest layer that the kernels have registers for."""
+_SWEEP = 1024  # samples that a program looks at together
+_GROUP = 64  # devices whose layers a program adds up
+_PLAIN: dict[str, Any] = {"TILE": 64, "num_warps": 4, "num_stages": 1}
+_HALVED: dict[str, Any] = {**_PLAIN, "SPLIT": 2}  # two programs a device
+_BLOCK: dict[str, Any] = {**_PLAIN, "HIGH": 64, "WIDE": 64}  # of a gradient, by one program
 
 
 class PhasesRound(NeuralRound):
-    """A round of a method whose devices send gradients of a network."""
+    """A round of a method whose devices send gradients of a network. Rows and layers do not step within it."""
+
+    lengths: list[int]
+    """Samples of the devices that play."""
 
     def __init__(self, form: NeuralScore, inputs: RoundInputs) -> None:
         super().__init__(form, inputs)
         # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
-        self.known = first_products(inputs.state, form)
-        self.schedule: Schedule | None = None
+        self.known = gpu_phases.UP * first_products(inputs.state, form)
 
     def reserve(self, schedule: Schedule) -> None:
-        self.schedule = schedule
+        self.lengths = schedule.known
 
     def launch(self, programs: int, drawn: Drawn, longest: int, asked: Asked, judged: bool, outcome: Outcome) -> None:
-        assert self.schedule is not None
         outcome.figures.zero_()
         self.layer_totals.append(torch.zeros_like(self.flat))
-        for begin, end, rows in self.parts(self.schedule.known):
-            part = slice(begin, end)
-            some = Drawn(
-                *(each[part].clone() for each in drawn[:5]),  # a kernel is compiled anew for places not aligned
-                drawn.samples,
-                drawn.order,
-            )
-            self.play_part(some, rows, outcome.total, outcome.figures[:, part])
+        for begin, end, rows in self.parts():
+            # Copies: a kernel is compiled anew for arrays that begin elsewhere than others do.
+            users, places, keys, first, counts = (each[begin:end].clone() for each in drawn[:5])
+            own = Drawn(users, places, keys, first, counts, drawn.samples, drawn.order)
+            _Part(self, own, rows).play(outcome.total, outcome.figures[:, begin:end])
 
-    def parts(self, lengths: list[int]) -> Iterator[tuple[int, int, int]]:
-        """Devices, from one to another, that fit in memory together, and the number of their rows."""
-        n_items = len(self.rows)
-        row = 4 * (sum(self.shape.sizes[:2]) + self.shape.sizes[-1] + sum(self.shape.sizes[1:3]) + 4)
-        device = 4 * (2 * self.shape.top[3] + n_items)
+    def parts(self) -> Iterator[tuple[int, int, int]]:
+        """Devices, from one to another, that fit in memory together, and how many rows they have at most."""
+        n_items, shape = len(self.rows), self.shape
+        row = shape.sizes[0] + 2 * shape.sizes[1] + sum(shape.sizes[2:3]) + 5
+        row += (self.method.epochs > 1) * self.rows.shape[1]
+        device = 2 * shape.top[3] + n_items
         begin = rows = size = 0
-        for number, length in enumerate(lengths):
+        for number, length in enumerate(self.lengths):
             own = min(length, n_items)
-            if size + own * row + device > GPU_MEMORY and number > begin:
+            if begin < number and 4 * (size + own * row + device) > GPU_MEMORY:
                 yield begin, number, rows
                 begin, rows, size = number, 0, 0
             rows, size = rows + own, size + own * row + device
-        yield begin, len(lengths), rows
+        yield begin, len(self.lengths), rows
 
-    def play_part(self, drawn: Drawn, count: int, total: Tensor, figures: Tensor) -> None:
-        form, method, shape, device = self.form, self.method, self.shape, self.device
-        devices, (n_items, width) = len(drawn.users), self.rows.shape
-        product, dim, wide = shape.product, shape.sizes[0], shape.sizes[1]
-        deep = len(shape.sizes) > 2
-        free = shape.top[3] - shape.at[0]
-        bounds = drawn.counts.clamp(max=n_items)
-        several = method.epochs > 1
-        lift = float(method.batch)
-        ends = self.floats(count, wide)
-        rows = gpu_phases.Rows(
+
+class _Part:
+    """Devices that play together."""
+
+    def __init__(self, round_: PhasesRound, drawn: Drawn, count: int) -> None:
+        self.round, self.drawn, self.shape, self.form = round_, drawn, round_.shape, round_.form
+        shape, form, method, floats = round_.shape, round_.form, round_.method, round_.floats
+        self.devices, (self.n_items, width) = len(drawn.users), round_.rows.shape
+        self.product, self.dim, self.wide = shape.product, *shape.sizes[:2]
+        self.epochs, self.lift = method.epochs, float(method.batch)
+        """Gradients are about one over the size of a batch: `lift` times that, half precision holds them well."""
+        self.values = shape.top[3] - shape.at[0]
+        """Of all layers but U."""
+        bounds, ends = drawn.counts.clamp(max=self.n_items), floats(count, self.wide)
+        self.rows = gpu_phases.Rows(
             first=bounds.cumsum(0, dtype=torch.int64) - bounds,
-            counts=self.zeros(devices),
-            codes=self.zeros(count),
-            shares=self.floats(count),
-            errors=self.floats(count),
-            later=self.floats(count),
-            middle=self.floats(count, shape.sizes[2]) if deep else ends,
-            hidden=self.floats(count, wide),
-            pulls=self.floats(count, dim),
+            counts=round_.zeros(self.devices),
+            codes=round_.zeros(count),
+            shares=floats(count),
+            errors=floats(count),
+            later=floats(count),
+            middle=floats(count, shape.sizes[2]) if self.deep else ends,
+            hidden=floats(count, self.wide),
+            pulls=floats(count, self.dim),
             ends=ends,
-            kept=self.floats(count, width) if several else ends,
+            kept=floats(count, width) if self.epochs > 1 else ends,
         )
-        server = Server(self.rows, self.flat, UP * self.known)
-        emphasised = form.emphasis is not None
-        weights = self.zeros(devices, n_items, dtype=torch.float32)
-        emphases = self.floats(devices, n_items if emphasised else 0)
-        kept = [taken(self.state.private, names, drawn.users) for names in names_kept(form)]
-        vectors, m, v = kept[:3]
-        steps = kept[3][:, :1]
-        user = self.flat[: dim * wide].view(dim, wide)
-        bias = self.flat[shape.at[1] : shape.at[1] + wide]
-        top = self.flat[shape.top[0] : shape.top[0] + product]
-        layers = self.floats(devices, free)
-        nets = self.floats(devices, free)
-        tallies = aligned(2 + len(self.layers), devices, device)
-        held_vectors, held_pulls = self.floats(method.epochs, devices, width), self.floats(method.epochs, devices, wide)
+        self.server = Server(round_.rows, round_.flat, round_.known)
+        self.weights = round_.zeros(self.devices, self.n_items, dtype=torch.float32)
+        self.emphases = floats(self.devices, self.n_items if form.emphasis else 0)
+        self.layers, self.nets = floats(self.devices, self.values), floats(self.devices, self.values)
+        """Gradients of layers; layers moved uphill."""
+        self.user = round_.flat[: self.dim * self.wide].view(self.dim, self.wide)
+        self.bias = round_.flat[shape.at[1] : shape.at[1] + self.wide]
+        self.top = round_.flat[shape.top[0] : shape.top[0] + self.product]
 
-        def sums() -> gpu_phases.Sums:
-            one = aligned(3, devices, device)
-            return gpu_phases.Sums(
-                torch.zeros(devices, wide, device=device), self.floats(devices, product), *one, layers
+    @cached_property
+    def deep(self) -> bool:
+        """There is a layer above the first."""
+        return len(self.shape.sizes) > 2
+
+    def play(self, total: Tensor, figures: Tensor) -> None:
+        """All epochs of the devices: adds what they send of rows to `total`, and fills in their figures."""
+        private, names = self.round.state.private, names_kept(self.form)
+        vectors, m, v, t = (taken(private, each, self.drawn.users) for each in names)
+        steps = t[:, 0].contiguous()  # the counts of all names are the same
+        tallies = self.vectors(2 + len(self.round.layers))
+        sent: list[tuple[Tensor, Tensor]] = []
+        gradients = torch.zeros_like(self.layers) if self.epochs > 1 else self.layers
+        for epoch in range(self.epochs):
+            self.gather(epoch)
+            losses, slope, pull, owns = self.gradients(vectors)
+            self.deliver(epoch, owns, total, *tallies[:2])
+            if self.epochs > 1:
+                gradients += self.layers
+            sent.append((vectors.clone(), pull))
+            figures[0] += losses
+            Adam().step_(vectors, slope, m, v, steps, self.form.rate)
+        self.send(gradients, sent, tallies[2:])
+        figures[1], figures[2], figures[3:] = self.epochs, self.rows.counts, torch.stack(tallies)
+        for each, value in zip(names, (vectors, m, v, steps[:, None].expand_as(t)), strict=True):
+            put(private, each, self.drawn.users, value)
+
+    def gather(self, epoch: int) -> None:
+        """The rows of the devices and their weights."""
+        emphasised = self.form.emphasis is not None
+        gpu_phases.gather[(self.devices,)](
+            self.drawn,
+            self.rows,
+            self.drawn.order[epoch],
+            self.weights,
+            self.round.emphasis(),
+            self.emphases,
+            self.round.method.batch,
+            self.n_items,
+            AGAIN=epoch > 0,
+            EMPHASISED=emphasised,
+            SWEEP=_SWEEP,
+        )
+
+    def gradients(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The three passes. Returns losses, the gradients of p and q, and of those that are sent the sums of d_0 and
+        what errors are multiplied by for those of v; the rest stays with the rows and layers."""
+        form, product = self.form, self.product
+        p, q = vectors[:, :product], vectors[:, product:]
+        offsets, pairs, norms = torch.addmm(self.bias, q, self.user), self.top * p, q.square().sum(1)
+
+        base = self.sums()
+        self.through(gpu_phases.BASE, base, offsets, pairs, pairs, base.losses)
+        self.slopes(base, p, offsets, base.losses, False)
+        (far,) = self.vectors(1)
+        gpu_phases.leave[(self.devices, 2)](self.server, self.rows, far, SHAPE=self.shape, **_HALVED)
+        squares = far + base.squares * pairs.square().sum(1) + base.pull.square().sum(1) * norms
+        squares += torch.linalg.vector_norm(self.layers, dim=1).square()
+        scales = form.rho_shared / squares.sqrt().clamp(min=1e-12)
+        torch.addcmul(self.round.flat[self.shape.at[0] :], self.layers, scales[:, None], out=self.nets)
+
+        own, slope = self.sums(), self.slope(base)
+        moved = slope * (form.rho_private / slope.norm(dim=1).clamp(min=1e-12))[:, None] + vectors
+        uphill = torch.addmm(self.bias, moved[:, product:], self.user)
+        self.through(gpu_phases.PRIVATE, own, uphill, self.top * moved[:, :product], pairs, scales)
+
+        gpu_phases.enter[(self.devices, 2)](self.server, self.rows, self.nets, scales, SHAPE=self.shape, **_HALVED)
+        shared, place = self.sums(), self.shape.top[0] - self.shape.at[0]
+        uphill = offsets + (scales * (1 + norms))[:, None] * base.pull
+        owns = self.nets[:, place : place + product] * p
+        self.through(gpu_phases.SHARED, shared, uphill, owns, pairs, scales)
+        self.slopes(shared, p, uphill, scales, True)
+        return base.losses, self.slope(own), shared.pull, owns
+
+    def through(
+        self, which: int, into: gpu_phases.Sums, offsets: Tensor, owns: Tensor, pairs: Tensor, scales: Tensor
+    ) -> None:
+        """A pass, with what users bring to the first layer and h p; rows v lie `scales` times their errors in the base
+        pass along `pairs`."""
+        gpu_phases.through[(self.devices,)](
+            self.server,
+            self.rows,
+            into,
+            gpu_phases.UP * offsets,
+            owns,
+            pairs,
+            self.nets,
+            scales,
+            self.lift,
+            SHAPE=self.shape,
+            PASS=which,
+            SIZE=min(64 if which == gpu_phases.PRIVATE else 32, self.shape.wide[1]),
+            **_PLAIN,
+        )
+
+    def slopes(self, found: gpu_phases.Sums, p: Tensor, offsets: Tensor, scales: Tensor, moved: bool) -> None:
+        """The gradients of layers after a pass, those above W_1 apart."""
+        shape, start = self.shape, self.shape.at[0]
+        inputs, last = (self.server, self.rows, self.layers), {"SHAPE": shape, "MOVED": moved, **_BLOCK}
+        if self.deep:
+            gpu_phases.slope_above[(self.devices, *_blocks(self.wide, shape.sizes[2]))](
+                *inputs, gpu_phases.UP * offsets, self.lift, **last
+            )
+        gpu_phases.slope[(self.devices, *_blocks(self.dim, self.wide))](*inputs, found.pull, scales, self.lift, **last)
+        self.layers[:, shape.at[1] - start : shape.at[1] - start + self.wide] = found.pull
+        self.layers[:, shape.top[0] - start : shape.top[0] - start + self.product] = p * found.mix
+        self.layers[:, shape.top[1] - start] = found.errors
+
+    def slope(self, found: gpu_phases.Sums) -> Tensor:
+        """The gradient of p and q after a pass with the server's layers."""
+        return torch.cat([self.top * found.mix, found.pull @ self.user.T], 1)
+
+    def deliver(self, epoch: int, owns: Tensor, total: Tensor, changed: Tensor, filled: Tensor) -> None:
+        """Send the gradients of rows, or keep them for the epochs that follow."""
+        gpu_phases.deliver[(self.devices, 2)](
+            self.rows,
+            self.nets,
+            owns,
+            self.drawn.keys,
+            laplace_quantiles(self.round.device),
+            total,
+            changed,
+            filled,
+            self.form.laplace,
+            SHAPE=self.shape,
+            BEFORE=epoch > 0,
+            LAST=epoch == self.epochs - 1,
+            NOISY=self.form.laplace > 0,
+            **_HALVED,
+        )
+
+    def send(self, gradients: Tensor, sent: list[tuple[Tensor, Tensor]], filled: tuple[Tensor, ...]) -> None:
+        """Send the gradients of layers."""
+        vectors, pulls = (torch.stack(each) for each in zip(*sent, strict=True))
+        for number, (begin, end) in enumerate(zip(self.shape.ends, self.shape.ends[1:], strict=False)):
+            block = 1024 if end - begin > 256 else 256
+            gpu_phases.send[(-(-(end - begin) // block), -(-self.devices // _GROUP))](
+                gradients,
+                vectors,
+                pulls,
+                self.drawn.keys,
+                laplace_quantiles(self.round.device),
+                self.round.layer_totals[-1],
+                filled[number],
+                self.form.laplace,
+                self.devices,
+                self.epochs,
+                SHAPE=self.shape,
+                NUMBER=number,
+                NOISY=self.form.laplace > 0,
+                BLOCK=block,
+                GROUP=_GROUP,
             )
 
-        def slope_of(values: gpu_phases.Sums) -> Tensor:
-            return torch.cat([top * values.mix, values.pull @ user.T], 1)
+    def sums(self) -> gpu_phases.Sums:
+        """Where a pass puts its sums."""
+        pull, mix = self.round.floats(self.devices, self.wide), self.round.floats(self.devices, self.product)
+        losses, errors, squares = self.vectors(3)
+        return gpu_phases.Sums(pull, mix, losses, errors, squares, self.layers)
 
-        def through(kind: int, offsets: Tensor, owns: Tensor, pairs: Tensor, scales: Tensor, into: gpu_phases.Sums) -> None:
-            gpu_phases.through[(devices,)](
-                server, rows, into, UP * offsets, owns, pairs, nets, scales, lift, SHAPE=shape, PASS=kind,
-                **{**config("through", kind), "SIZE": min(config("through", kind)["SIZE"], shape.wide[1])},
-            )  # fmt: skip
-            if kind == PRIVATE:
-                return
-            moved = kind == SHARED
-            if deep:
-                tiles = config("slope_above", kind)
-                gpu_phases.slope_above[(devices, -(-wide // tiles["HIGH"]), -(-shape.sizes[2] // tiles["WIDE"]))](
-                    server, rows, layers, UP * offsets, lift, SHAPE=shape, MOVED=moved, **tiles
-                )
-            tiles = config("slope", kind)
-            gpu_phases.slope[(devices, -(-dim // tiles["HIGH"]), -(-wide // tiles["WIDE"]))](
-                server, rows, layers, into.pull, scales, lift, SHAPE=shape, MOVED=moved, **tiles
-            )
-            layers[:, dim * wide : dim * wide + wide] = into.pull
-            place = shape.top[0] - shape.at[0]
-            layers[:, place : place + product] = vectors[:, :product] * into.mix
-            layers[:, shape.top[1] - shape.at[0]] = into.errors
-
-        for epoch in range(method.epochs):
-            order = drawn.order[epoch] if len(drawn.order) else drawn.samples
-            gpu_phases.gather[(devices,)](
-                drawn, rows, order, weights, self.emphasis(), emphases, method.batch, n_items, EPOCH=epoch,
-                EMPHASISED=emphasised, SWEEP=1024,
-            )  # fmt: skip
-            p, q = vectors[:, :product], vectors[:, product:]
-            offsets = torch.addmm(bias, q, user)
-            pairs = top * p
-            base = sums()
-            none = base.losses
-            through(BASE, offsets, pairs, pairs, none, base)
-            tiles = config("leave")
-            far = torch.zeros(devices, device=device)
-            gpu_phases.leave[(devices, tiles["SPLIT"])](
-                server, rows, far, SHAPE=shape, **tiles
-            )
-            squares = far + base.squares * pairs.square().sum(1) + torch.linalg.vector_norm(layers, dim=1).square()
-            squares += base.pull.square().sum(1) * q.square().sum(1)
-            scales = form.rho_shared / squares.sqrt().clamp(min=1e-12)
-            torch.addcmul(self.flat[shape.at[0] :], layers, scales[:, None], out=nets)
-            figures[0] += base.losses
-
-            slope = slope_of(base)
-            up = form.rho_private / slope.norm(dim=1).clamp(min=1e-12)
-            moved = torch.addcmul(vectors, slope, up[:, None])
-            mine = sums()
-            through(PRIVATE, torch.addmm(bias, moved[:, product:], user), top * moved[:, :product], pairs, none, mine)
-            slope = slope_of(mine)
-
-            tiles = config("enter")
-            gpu_phases.enter[(devices, tiles["SPLIT"])](
-                server, rows, nets, scales, SHAPE=shape, **tiles
-            )
-            lifted = offsets + (scales * (1 + q.square().sum(1)))[:, None] * base.pull
-            tops = nets[:, shape.top[0] - shape.at[0] : shape.top[0] - shape.at[0] + product]
-            final = sums()
-            through(SHARED, lifted, tops * p, pairs, scales, final)
-            tiles = config("deliver")
-            gpu_phases.deliver[(devices, tiles["SPLIT"])](
-                rows, nets, tops * p, drawn.keys, laplace_quantiles(device), total, tallies[0], tallies[1],
-                form.laplace, SHAPE=shape, BEFORE=epoch > 0, LAST=epoch == method.epochs - 1,
-                NOISY=form.laplace > 0, **tiles,
-            )  # fmt: skip
-            if several:
-                gathered = layers.clone() if epoch == 0 else gathered.add_(layers)
-            else:
-                gathered = layers
-            held_vectors[epoch], held_pulls[epoch] = vectors, final.pull
-
-            steps = steps + 1
-            m = Adam.beta1 * m + (1 - Adam.beta1) * slope
-            v = Adam.beta2 * v + (1 - Adam.beta2) * slope.square()
-            root = (v / (1 - Adam.beta2**steps)).sqrt() + Adam.eps
-            vectors = vectors - form.rate * m / (1 - Adam.beta1**steps) / root
-        figures[1], figures[2] = method.epochs, rows.counts
-        group = 64
-        for number in range(len(shape.ends) - 1):
-            size = shape.ends[number + 1] - shape.ends[number]
-            block = 1024 if size > 256 else 256
-            gpu_phases.send[(-(-size // block), -(-devices // group))](
-                gathered, held_vectors, held_pulls, drawn.keys, laplace_quantiles(device), self.layer_totals[-1],
-                tallies[2 + number], form.laplace, devices, method.epochs, SHAPE=shape, NUMBER=number,
-                NOISY=form.laplace > 0, BLOCK=block, GROUP=group,
-            )  # fmt: skip
-        figures[3:] = torch.stack(tallies)
-        kept = [vectors, m, v, steps.expand(-1, kept[3].shape[1])]
-        for names, value in zip(names_kept(form), kept, strict=True):
-            put(self.state.private, names, drawn.users, value)
+    def vectors(self, count: int) -> tuple[Tensor, ...]:
+        """So many zeros of each device, aligned as other arrays are."""
+        zeros = torch.zeros(count, -(-self.devices // 4) * 4, device=self.round.device)
+        return tuple(each[: self.devices] for each in zeros)
 
 
-def aligned(count: int, size: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Vectors of zeros, each of which begins where a kernel's other vectors do."""
-    return tuple(each[:size] for each in torch.zeros(count, -(-size // 4) * 4, device=device))
+def _blocks(high: int, wide: int) -> tuple[int, int]:
+    """How many blocks a matrix has."""
+    return -(-high // _BLOCK["HIGH"]), -(-wide // _BLOCK["WIDE"])
 
 
 def neural_round(form: NeuralScore, inputs: RoundInputs) -> NeuralRound:

@@ -157,7 +157,7 @@ def _no(a, WIDE: tl.constexpr):
 
 
 @jit
-def _matrix(first, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr):
+def places(first, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr):
     """Where the values of a matrix lie that is padded to HIGH x WIDE, and which there are."""
     i = tl.arange(0, HIGH)
     k = tl.arange(0, WIDE)
@@ -165,14 +165,14 @@ def _matrix(first, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HIGH: tl.constexpr
 
 
 @jit
-def _vector(first, SIZE: tl.constexpr, WIDE: tl.constexpr):
+def load_vector(first, SIZE: tl.constexpr, WIDE: tl.constexpr):
     """The values of a vector, padded with zeros."""
     k = tl.arange(0, WIDE)
     return tl.load(first + k, mask=k < SIZE, other=0.0)
 
 
 @jit
-def _put(first, vector, SIZE: tl.constexpr):
+def put_vector(first, vector, SIZE: tl.constexpr):
     """Store a vector without its padding; returns the sum of its squares."""
     k = tl.arange(0, vector.shape[0])
     tl.store(first + k, vector, mask=k < SIZE)
@@ -182,7 +182,7 @@ def _put(first, vector, SIZE: tl.constexpr):
 @jit
 def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """W of a layer."""
-    place, there = _matrix(
+    place, there = places(
         net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER], SHAPE.wide[LAYER + 1]
     )
     return tl.load(place, mask=there, other=0.0)
@@ -191,7 +191,7 @@ def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
 @jit
 def _put_weight(net, weight, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Store W of a layer; returns the sum of its squares."""
-    place, there = _matrix(
+    place, there = places(
         net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER], SHAPE.wide[LAYER + 1]
     )
     tl.store(place, weight, mask=there)
@@ -201,7 +201,7 @@ def _put_weight(net, weight, LAYER: tl.constexpr, SHAPE: tl.constexpr):
 @jit
 def _block(net, SHAPE: tl.constexpr):
     """Where U lies, and which values there are."""
-    return _matrix(net + SHAPE.top[2], SHAPE.sizes[0], SHAPE.sizes[1], SHAPE.wide[0], SHAPE.wide[1])
+    return places(net + SHAPE.top[2], SHAPE.sizes[0], SHAPE.sizes[1], SHAPE.wide[0], SHAPE.wide[1])
 
 
 @jit
@@ -215,9 +215,9 @@ def _user_weight(net, SHAPE: tl.constexpr):
 def _above(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Weight and bias of the layers from LAYER on, and at the end h without the product's part."""
     if len(SHAPE.sizes) - 1 == LAYER:
-        return (_vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER]),)
+        return (load_vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER]),)
     else:
-        bias = _vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1])
+        bias = load_vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1])
         return ((_weight(net, LAYER, SHAPE), bias),) + _above(net, LAYER + 1, SHAPE)  # noqa: RUF005
 
 
@@ -263,15 +263,15 @@ def _through(a, layers, sums, base, label, weight):
 def _put_above(net, sums, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Gradients of the layers from LAYER on into a vector of layers; returns the sum of their squares."""
     if len(SHAPE.sizes) - 1 == LAYER:
-        return _put(net + SHAPE.at[2 * LAYER], sums[0], SHAPE.sizes[LAYER])
+        return put_vector(net + SHAPE.at[2 * LAYER], sums[0], SHAPE.sizes[LAYER])
     else:
         squares = _put_weight(net, sums[0][0], LAYER, SHAPE)
-        squares += _put(net + SHAPE.at[2 * LAYER + 1], sums[0][1], SHAPE.sizes[LAYER + 1])
+        squares += put_vector(net + SHAPE.at[2 * LAYER + 1], sums[0][1], SHAPE.sizes[LAYER + 1])
         return squares + _put_above(net, sums[1:], LAYER + 1, SHAPE)
 
 
 @jit
-def _cells(rows, which, k, FIRST: tl.constexpr, WIDTH: tl.constexpr):
+def columns(rows, which, k, FIRST: tl.constexpr, WIDTH: tl.constexpr):
     """Where the values of rows lie from the FIRST on, in a table of WIDTH columns."""
     return rows + which[:, None] * WIDTH + FIRST + k[None, :]
 
@@ -326,13 +326,13 @@ def _enter(workspace, net, count, uphill, moved, SHAPE: tl.constexpr):
         real = place < count
         item = tl.load(workspace.codes + place, mask=real, other=0) >> 1
         there = values(real, k, SHAPE.sizes[0])
-        own = _cells(workspace.table, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0])
+        own = columns(workspace.table, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0])
         x = tl.load(own, mask=there, other=0.0)
         if moved:
-            pulls = _cells(workspace.pulls, place, k, 0, SHAPE.sizes[0])
+            pulls = columns(workspace.pulls, place, k, 0, SHAPE.sizes[0])
             x += uphill * tl.load(pulls, mask=there, other=0.0)
             tl.store(pulls, x, mask=there)
-        out = _cells(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
+        out = columns(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
         product = _product(x, weight, _no(x, SHAPE.wide[1]))
         tl.store(out, product, mask=values(real, kh, SHAPE.sizes[1]))
     tl.debug_barrier()
@@ -347,10 +347,10 @@ def _pass(workspace, net, user, count, row_rate, pair, uphill, plain, final, SHA
     kp = tl.arange(0, SHAPE.pair)
     layers = _above(net, 1, SHAPE)
     sums = _nothing(layers)
-    product = _vector(net + SHAPE.top[0], SHAPE.product, SHAPE.pair)
+    product = load_vector(net + SHAPE.top[0], SHAPE.product, SHAPE.pair)
     own = product * user.p
     bias = tl.load(net + SHAPE.top[1])
-    offset = _vector(net + SHAPE.at[1], SHAPE.sizes[1], SHAPE.wide[1])
+    offset = load_vector(net + SHAPE.at[1], SHAPE.sizes[1], SHAPE.wide[1])
     offset += tl.sum(user.q[:, None] * _user_weight(net, SHAPE), 0)
     pull = tl.zeros_like(offset)
     mix = tl.zeros_like(own)
@@ -364,12 +364,12 @@ def _pass(workspace, net, user, count, row_rate, pair, uphill, plain, final, SHA
         weight = tl.load(workspace.shares + place, mask=real, other=0.0)
         item = code >> 1
         there = values(real, kh, SHAPE.sizes[1])
-        inner = _cells(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
+        inner = columns(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
         a = tl.maximum(tl.load(inner, mask=there, other=0.0) + offset[None, :], 0.0)
         base = tl.zeros_like(weight) + bias
         if SHAPE.product > 0:
             some = values(real, kp, SHAPE.product)
-            v = tl.load(_cells(workspace.table, item, kp, 0, SHAPE.product + SHAPE.sizes[0]), mask=some, other=0.0)
+            v = tl.load(columns(workspace.table, item, kp, 0, SHAPE.product + SHAPE.sizes[0]), mask=some, other=0.0)
             if not plain:
                 v += uphill * tl.load(workspace.error + place, mask=real, other=0.0)[:, None] * pair[None, :]
             base += tl.sum(v * own[None, :], 1)
@@ -385,13 +385,13 @@ def _pass(workspace, net, user, count, row_rate, pair, uphill, plain, final, SHA
             tl.store(workspace.error + place, e, mask=real)
         if SHAPE.product > 0:  # noqa: SIM102 - the compiler knows this one, but not always the next
             if final:
-                lies = _cells(workspace.table, item, kp, 0, SHAPE.product + SHAPE.sizes[0])
+                lies = columns(workspace.table, item, kp, 0, SHAPE.product + SHAPE.sizes[0])
                 row = tl.load(lies, mask=some, other=0.0) - row_rate * e[:, None] * own[None, :]
                 tl.store(lies, row, mask=some)
     into = workspace.gradient
-    size = _put(into + SHAPE.at[1], pull, SHAPE.sizes[1])
+    size = put_vector(into + SHAPE.at[1], pull, SHAPE.sizes[1])
     squares = squares * tl.sum(own * own, 0) + size * (1 + tl.sum(user.q * user.q, 0)) + errors * errors
-    squares += _put_above(into, sums, 1, SHAPE) + _put(into + SHAPE.top[0], user.p * mix, SHAPE.product)
+    squares += _put_above(into, sums, 1, SHAPE) + put_vector(into + SHAPE.top[0], user.p * mix, SHAPE.product)
     tl.store(into + SHAPE.top[1], errors)
     lies, inside = _block(into, SHAPE)
     tl.store(lies, user.q[:, None] * pull[None, :], mask=inside)
@@ -413,13 +413,13 @@ def _leave(workspace, net, count, row_rate, plain, final, SHAPE: tl.constexpr):
         real = place < count
         item = tl.load(workspace.codes + place, mask=real, other=0) >> 1
         there = values(real, k, SHAPE.sizes[0])
-        pulls = _cells(workspace.pulls, place, k, 0, SHAPE.sizes[0])
-        own = _cells(workspace.table, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0])
+        pulls = columns(workspace.pulls, place, k, 0, SHAPE.sizes[0])
+        own = columns(workspace.table, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0])
         lies = pulls
         if plain:
             lies = own
         x = tl.load(lies, mask=there, other=0.0)
-        inner = _cells(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
+        inner = columns(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
         d = tl.load(inner, mask=values(real, kh, SHAPE.sizes[1]), other=0.0)
         change = _product(d, weight, _no(d, SHAPE.wide[0]), RIGHT=True)
         slope = _product(x, d, slope, LEFT=True)
@@ -449,7 +449,7 @@ def _gradient(workspace, user, count, plan, SHAPE: tl.constexpr, SHARP: tl.const
     """The gradient that a step goes along: of layers into the workspace; rows step. If SHARP, that of each group is
     taken where the group, and nothing else, is moved uphill. Returns the loss and the user's gradient."""
     net = workspace.net
-    pair = _vector(net + SHAPE.top[0], SHAPE.product, SHAPE.pair) * user.p
+    pair = load_vector(net + SHAPE.top[0], SHAPE.product, SHAPE.pair) * user.p
     if SHARP:
         loss = 0.0
         scale = 0.0
@@ -501,8 +501,8 @@ def _begin(table, rows, item, new, FIRST: tl.constexpr, SIZE: tl.constexpr, WIDE
     """A part of the device's rows begins as the server's."""
     k = tl.arange(0, WIDE)
     there = values(new, k, SIZE)
-    value = tl.load(_cells(rows, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
-    tl.store(_cells(table, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), value, mask=there)
+    value = tl.load(columns(rows, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    tl.store(columns(table, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), value, mask=there)
 
 
 @jit
@@ -533,11 +533,11 @@ def _send_part(table, rows, total, item, lead, quantiles, key, number, scale, FI
     """The same of a part of the rows, whose noise has draws of its own; returns the number of values of each row."""
     k = tl.arange(0, WIDE)
     there = values(lead, k, SIZE)
-    change = tl.load(_cells(table, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
-    change -= tl.load(_cells(rows, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    change = tl.load(columns(table, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    change -= tl.load(columns(rows, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
     if NOISY:
         change = tl.where(there, change + scale * laplace(quantiles, key, item, k, SIZE, number), 0.0)
-    tl.atomic_add(_cells(total, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), change, mask=there, sem="relaxed")
+    tl.atomic_add(columns(total, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), change, mask=there, sem="relaxed")
     return tl.sum((change != 0).to(tl.int32), 1)
 
 
@@ -594,8 +594,8 @@ def network_round(
         mine = Batch(drawn.samples, drawn.order, first, count, False)
         kept = device.to(tl.int64) * (SHAPE.product + SHAPE.sizes[0])
         user = User(
-            _vector(vectors + kept, SHAPE.product, SHAPE.pair),
-            _vector(vectors + kept + SHAPE.product, SHAPE.sizes[0], SHAPE.wide[0]),
+            load_vector(vectors + kept, SHAPE.product, SHAPE.pair),
+            load_vector(vectors + kept + SHAPE.product, SHAPE.sizes[0], SHAPE.wide[0]),
         )
         if EMPHASISED:
             _emphasise(workspace, emphasis, tl.load(drawn.users + device))
@@ -615,8 +615,8 @@ def network_round(
                 loss += part
                 steps += 1
             order += shuffled
-        _put(vectors + kept, user.p, SHAPE.product)
-        _put(vectors + kept + SHAPE.product, user.q, SHAPE.sizes[0])
+        put_vector(vectors + kept, user.p, SHAPE.product)
+        put_vector(vectors + kept + SHAPE.product, user.q, SHAPE.sizes[0])
 
         key = tl.load(drawn.keys + device)
         changed, filled = _send(
@@ -642,15 +642,15 @@ def network_scores(
     real = at < asked
     item = tl.load(ask + device * asked + at, mask=real, other=0)
     k = tl.arange(0, SHAPE.wide[1])
-    offset = _vector(offsets + device * SHAPE.sizes[1], SHAPE.sizes[1], SHAPE.wide[1])
-    x = tl.load(_cells(server.known, item, k, 0, SHAPE.sizes[1]), mask=values(real, k, SHAPE.sizes[1]), other=0.0)
+    offset = load_vector(offsets + device * SHAPE.sizes[1], SHAPE.sizes[1], SHAPE.wide[1])
+    x = tl.load(columns(server.known, item, k, 0, SHAPE.sizes[1]), mask=values(real, k, SHAPE.sizes[1]), other=0.0)
     z = _forward(tl.maximum(x + offset[None, :], 0.0), _above(server.layers, 1, SHAPE), PRECISION)
     z += tl.load(server.layers + SHAPE.top[1])
     if SHAPE.product > 0:
         k = tl.arange(0, SHAPE.pair)
-        own = _vector(users + device * (SHAPE.product + SHAPE.sizes[0]), SHAPE.product, SHAPE.pair)
-        own *= _vector(server.layers + SHAPE.top[0], SHAPE.product, SHAPE.pair)
+        own = load_vector(users + device * (SHAPE.product + SHAPE.sizes[0]), SHAPE.product, SHAPE.pair)
+        own *= load_vector(server.layers + SHAPE.top[0], SHAPE.product, SHAPE.pair)
         there = values(real, k, SHAPE.product)
-        v = tl.load(_cells(server.rows, item, k, 0, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+        v = tl.load(columns(server.rows, item, k, 0, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
         z += tl.sum(v * own[None, :], 1)
     tl.store(scores + device * asked + at, z, mask=real)

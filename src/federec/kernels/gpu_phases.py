@@ -1,24 +1,27 @@
-"""The GPU's round of methods whose devices send gradients of a network and keep what is their own: FedRecGEL.
+"""The GPU's round of methods whose devices send gradients of a network and only step what is their own: FedRecGEL.
 
     z_ij = h . [p_i * v_j, t_ij] + b,      t_ij = relu(... relu(q_i U + x_j W_0 + b_0) W_1 + b_1 ...)
 
-Rows and layers do not step within a round, so the distinct items of a device are rows of one batch, each with the weight
-of all its samples. A round goes through them three times, with g what comes of the first:
-    base      nothing is moved;                                         the loss, and g
-    private   p, q moved by rho_private g / |g|;                        their gradient, by which they step
-    shared    v, x and layers moved by the device's s = rho_shared / |g| times its g;     the gradients that it sends
-Each kernel does one thing with all devices, a few programs for each of them:
-    gather    rows and their weights
-    through   from x W_0 up to the errors and down to the gradient d_0 before the first ReLU; gradients of W_1 and above
-    leave     gradients d_0 W_0^T of x
-    slope     the gradient x^T d_0 of W_0
-    enter     x' W_0' = x W_0 + s (dx W_0 + x' g_0) of rows moved uphill
-    send      what goes to the server of all layers
-In the first two passes x W_0 is the same for all devices. The gradient of U is q pull^T, with pull the sum of d_0 over
-rows: it is never stored, and U moved uphill adds s |q|^2 pull to what the user brings to the first layer.
+Rows and layers do not step within a round, so the distinct items of a device are rows of one batch, each with the
+weight of all its samples. They go through the network three times. With g the gradient found by the first pass,
+    base      nothing is moved:                                              the loss, and g
+    private   p, q are moved by rho_private g / |g|:                         their gradient, by which they step
+    shared    v, x and layers are moved by s g, with s = rho_shared / |g|:   the gradients that are sent
+Each kernel does one thing for all devices, with one program or a few for each of them:
+    gather        rows and their weights
+    through       from x W_0 up to the errors e, and down to the gradients d_1 and d_0 before the ReLUs of both layers
+    slope_above   the gradient a_0^T d_1 of W_1, with a_0 the outputs of the first layer; `through` has those above
+    slope         the gradient x^T d_0 of W_0
+    leave         the gradients d_0 W_0^T of x
+    enter         x W_0 of rows and layers that are moved; where they are not, it is the same for all devices
+    deliver       the gradients of rows to the server
+    send          the gradients of layers to the server
+With pull the sum of d_0 over rows, the gradient of U is q pull^T. It is never stored: U moved by it adds s |q|^2 pull
+to what the user brings to the first layer. In the private pass only the pull is needed. It is the diagonal of W_1 M,
+where M = d_1^T m, summed over rows, and m is 1 for units of the first layer that are active, 0 for others.
 
-Matrices are multiplied by tensor cores. What only decides where to go uphill (`base`, `enter`) is rounded to tf32 there;
-the rest is split in two such numbers, which is as exact as float32.
+Tensor cores multiply. A number is split in two of half precision, three products of which are as exact as float32:
+a smaller precision moves ReLU units that are nearly shut, and with them rows, to the other side.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ from typing import Any, NamedTuple
 import triton.language as tl
 
 from federec.kernels.gpu import Batch, error_of, jit, laplace, many, of_batch, values
-from federec.kernels.gpu_network import _cells, _matrix, _vector
+from federec.kernels.gpu_network import columns, load_vector, places, put_vector
 
-
-BASE = tl.constexpr(0)
-PRIVATE = tl.constexpr(1)
-SHARED = tl.constexpr(2)
-_UP = tl.constexpr(16.0)
+BASE, PRIVATE, SHARED = range(3)
+UP = 16.0
+"""Activations, weights and gradients of logits are multiplied by this before they are split: half precision loses
+digits of numbers below 2^-14."""
+_PRIVATE = tl.constexpr(PRIVATE)
+_SHARED = tl.constexpr(SHARED)
+_UP = tl.constexpr(UP)
 
 
 class Rows(NamedTuple):
@@ -80,11 +85,12 @@ class Sums(NamedTuple):
 
 @many
 def gather(
-    drawn, rows, order, weights, emphasis, emphases, batch, n_items, EPOCH: tl.constexpr, EMPHASISED: tl.constexpr,
+    drawn, rows, order, weights, emphasis, emphases, batch, n_items, AGAIN: tl.constexpr, EMPHASISED: tl.constexpr,
     SWEEP: tl.constexpr
 ):  # fmt: skip
-    """The distinct items of a device and the weights of their samples, each of which weighs one over the number of those
-    in its batch; in later epochs only the weights. `weights` [devices, n_items] are zero between uses."""
+    """The distinct items of a device and the weights of their samples, each of which weighs one over the number of
+    those in its batch; AGAIN: only the weights, for a later epoch. `weights` [devices, n_items] are zero between
+    uses."""
     device = tl.program_id(0).to(tl.int64)
     sweep = tl.arange(0, SWEEP)
     weights += device * n_items
@@ -108,7 +114,7 @@ def gather(
     tl.debug_barrier()
     taken = weights.to(tl.pointer_type(tl.int32), bitcast=True)
     count = 0
-    if EPOCH > 0:
+    if AGAIN:
         count = tl.load(rows.counts + device)
         for at in range(0, count, SWEEP):
             real = at + sweep < count
@@ -167,7 +173,7 @@ def _zeros(a, WIDE: tl.constexpr):
 @jit
 def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """_UP times W of a layer, in halves."""
-    place, there = _matrix(
+    place, there = places(
         net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER], SHAPE.wide[LAYER + 1]
     )
     return _split(tl.load(place, mask=there, other=0.0) * _UP)
@@ -186,7 +192,7 @@ def _part(net, BEGIN: tl.constexpr, SIZE: tl.constexpr, SHAPE: tl.constexpr):
 def _parts(net, BEGIN: tl.constexpr, SIZE: tl.constexpr, SHAPE: tl.constexpr):
     """_UP times W_1 from row BEGIN on, in parts of SIZE rows, in halves."""
     part = _split(_part(net, BEGIN, SIZE, SHAPE) * _UP)
-    if BEGIN + SIZE < SHAPE.wide[1]:
+    if SHAPE.wide[1] > BEGIN + SIZE:
         return (part,) + _parts(net, BEGIN + SIZE, SIZE, SHAPE)  # noqa: RUF005
     else:
         return (part,)
@@ -196,24 +202,28 @@ def _parts(net, BEGIN: tl.constexpr, SIZE: tl.constexpr, SHAPE: tl.constexpr):
 def _squares(BEGIN: tl.constexpr, SIZE: tl.constexpr, SHAPE: tl.constexpr):
     """Zeros for `_tally`."""
     part = _zeros(tl.arange(0, SHAPE.wide[2]), SIZE)
-    if BEGIN + SIZE < SHAPE.wide[1]:
+    if SHAPE.wide[1] > BEGIN + SIZE:
         return (part,) + _squares(BEGIN + SIZE, SIZE, SHAPE)  # noqa: RUF005
     else:
         return (part,)
 
 
 @jit
-def _tally(sums, error, server, rows, offsets, device, first, place, real, item, BEGIN: tl.constexpr, SIZE: tl.constexpr,
-           SHAPE: tl.constexpr):  # fmt: skip
-    """The sums plus d_1^T m_0, where m_0 is 1 for units of the first layer that are active, in parts of SIZE units."""
+def _tally(sums, error, server, rows, offsets, device, first, place, real, item, BEGIN: tl.constexpr,
+           SIZE: tl.constexpr, SHAPE: tl.constexpr):  # fmt: skip
+    """The sums plus d_1^T m, where m is 1 for active units of the first layer, from BEGIN on in parts of SIZE units."""
     k = BEGIN + tl.arange(0, SIZE)
     active = _first(server, rows, offsets, device, first, place, real, item, k, False, SHAPE) > 0
-    part = tl.dot(error[0], active.to(tl.float16), tl.dot(error[1], active.to(tl.float16), sums[0]))
-    if BEGIN + SIZE < SHAPE.wide[1]:
-        return (part,) + _tally(sums[1:], error, server, rows, offsets, device, first, place, real, item, BEGIN + SIZE,
-                                SIZE, SHAPE)  # fmt: skip # noqa: RUF005
+    active = active.to(tl.float16)
+    part = tl.dot(error[0], active, tl.dot(error[1], active, sums[0]))
+    if SHAPE.wide[1] > BEGIN + SIZE:
+        rest = _tally(
+            sums[1:], error, server, rows, offsets, device, first, place, real, item, BEGIN + SIZE, SIZE, SHAPE
+        )
+        return (part,) + rest  # noqa: RUF005
     else:
         return (part,)
+
 
 @jit
 def _above(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
@@ -243,7 +253,7 @@ def _top(a, net, weights, sums, base, label, weight, lift, LAYER: tl.constexpr, 
     before the ReLU that made them, errors, losses, and `sums` with _UP times the gradients of the layers above if
     SLOPES, matrices _UP lift times. Vectors are loaded anew: registers are few."""
     if len(SHAPE.sizes) - 1 == LAYER:
-        h = _vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER])
+        h = load_vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER])
         e, loss = error_of(base + tl.sum(a * h[None, :], 1) * (1 / _UP), label, weight > 0, 1)
         e *= weight
         total = sums[0]
@@ -253,11 +263,9 @@ def _top(a, net, weights, sums, base, label, weight, lift, LAYER: tl.constexpr, 
     else:
         w = weights[0]
         halves = _split(a)
-        bias = _vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1]) * _UP
+        bias = load_vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1]) * _UP
         above = tl.maximum(_dot(halves, w, _zeros(a, SHAPE.wide[LAYER + 1])) * (1 / _UP) + bias[None, :], 0.0)
-        d, e, loss, rest = _top(
-            above, net, weights[1:], sums[1:], base, label, weight, lift, LAYER + 1, SHAPE, SLOPES
-        )
+        d, e, loss, rest = _top(above, net, weights[1:], sums[1:], base, label, weight, lift, LAYER + 1, SHAPE, SLOPES)
         slope = sums[0][0]
         shift = sums[0][1]
         if SLOPES:
@@ -270,13 +278,13 @@ def _top(a, net, weights, sums, base, label, weight, lift, LAYER: tl.constexpr, 
 
 @jit
 def _first(server, rows, offsets, device, first, place, real, item, k, MOVED: tl.constexpr, SHAPE: tl.constexpr):
-    """_UP times outputs k of the first layer."""
-    lies = _cells(server.known, item, k, 0, SHAPE.sizes[1])
+    """_UP times columns k of q U + x W_0 + b_0, before the first ReLU."""
+    lies = columns(server.known, item, k, 0, SHAPE.sizes[1])
     if MOVED:
-        lies = _cells(rows.hidden, first + place, k, 0, SHAPE.sizes[1])
+        lies = columns(rows.hidden, first + place, k, 0, SHAPE.sizes[1])
     a = tl.load(lies, mask=values(real, k, SHAPE.sizes[1]), other=0.0)
     offset = tl.load(offsets + device * SHAPE.sizes[1] + k, mask=k < SHAPE.sizes[1], other=0.0)
-    return tl.maximum(a + offset[None, :], 0.0)
+    return a + offset[None, :]
 
 
 @jit
@@ -284,32 +292,25 @@ def _other(server, rows, pairs, scales, device, first, place, real, item, MOVED:
     """Rows v of a tile."""
     k = tl.arange(0, SHAPE.pair)
     there = values(real, k, SHAPE.product)
-    v = tl.load(_cells(server.rows, item, k, 0, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    v = tl.load(columns(server.rows, item, k, 0, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
     if MOVED:
-        pair = _vector(pairs + device * SHAPE.product, SHAPE.product, SHAPE.pair) * tl.load(scales + device)
+        pair = load_vector(pairs + device * SHAPE.product, SHAPE.product, SHAPE.pair) * tl.load(scales + device)
         v += tl.load(rows.errors + first + place, mask=real, other=0.0)[:, None] * pair[None, :]
     return v
-
-
-@jit
-def _put(first, vector, SIZE: tl.constexpr):
-    """Store a vector without its padding."""
-    k = tl.arange(0, vector.shape[0])
-    tl.store(first + k, vector, mask=k < SIZE)
 
 
 @jit
 def _put_above(net, sums, scale, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Gradients of the layers from LAYER on into a vector of layers, matrices times `scale`."""
     if len(SHAPE.sizes) - 1 == LAYER:
-        _put(net + SHAPE.at[2 * LAYER], tl.sum(sums[0], 0) * (1 / _UP), SHAPE.sizes[LAYER])
+        put_vector(net + SHAPE.at[2 * LAYER], tl.sum(sums[0], 0) * (1 / _UP), SHAPE.sizes[LAYER])
     else:
-        place, there = _matrix(
+        place, there = places(
             net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER],
             SHAPE.wide[LAYER + 1]
         )  # fmt: skip
         tl.store(place, sums[0][0] * scale, mask=there)
-        _put(net + SHAPE.at[2 * LAYER + 1], tl.sum(sums[0][1], 0) * (1 / _UP), SHAPE.sizes[LAYER + 1])
+        put_vector(net + SHAPE.at[2 * LAYER + 1], tl.sum(sums[0][1], 0) * (1 / _UP), SHAPE.sizes[LAYER + 1])
         _put_above(net, sums[1:], scale, LAYER + 1, SHAPE)
 
 
@@ -321,8 +322,8 @@ def through(
     """A pass of all rows of a device: from the first ReLU up to the errors and down to d_0."""
     device = tl.program_id(0).to(tl.int64)
     free: tl.constexpr = SHAPE.top[3] - SHAPE.at[0]  # values without U
-    moved: tl.constexpr = PASS == SHARED
-    slopes: tl.constexpr = PASS != PRIVATE
+    moved: tl.constexpr = PASS == _SHARED
+    slopes: tl.constexpr = PASS != _PRIVATE
     deep: tl.constexpr = len(SHAPE.sizes) > 2
     above: tl.constexpr = min(2, len(SHAPE.sizes) - 1)
     first = tl.load(rows.first + device).to(tl.int64)
@@ -351,7 +352,7 @@ def through(
         base = tl.zeros_like(weight) + bias
         if SHAPE.product > 0:
             v = _other(server, rows, pairs, scales, device, first, place, real, item, moved, SHAPE)
-            own = _vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
+            own = load_vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
             base += tl.sum(v * own[None, :], 1)
         label = (code & 1).to(tl.float32)
         if deep:
@@ -359,17 +360,17 @@ def through(
             for part in tl.static_range(SHAPE.wide[1] // SIZE):
                 kh = part * SIZE + tl.arange(0, SIZE)
                 low = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
-                a = _dot(_split(low), w[part], a)
-            shift = _vector(net + SHAPE.at[3], SHAPE.sizes[2], SHAPE.wide[2]) * _UP
+                a = _dot(_split(tl.maximum(low, 0.0)), w[part], a)
+            shift = load_vector(net + SHAPE.at[3], SHAPE.sizes[2], SHAPE.wide[2]) * _UP
             a = tl.maximum(a * (1 / _UP) + shift[None, :], 0.0)
         else:
             kh = tl.arange(0, SHAPE.wide[1])
-            a = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
+            a = tl.maximum(_first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE), 0.0)
         d, e, loss, total = _top(a, net, weights, total, base, label, weight, lift, above, SHAPE, slopes)
         if deep:
             if slopes:
                 k = tl.arange(0, SHAPE.wide[2])
-                lies = _cells(rows.middle, first + place, k, 0, SHAPE.sizes[2])
+                lies = columns(rows.middle, first + place, k, 0, SHAPE.sizes[2])
                 tl.store(lies, (lift * e)[:, None] * d, mask=values(real, k, SHAPE.sizes[2]))
                 halves = _split(d)
                 for part in tl.static_range(SHAPE.wide[1] // SIZE):
@@ -395,7 +396,7 @@ def through(
             errors += e
             squares += e * e
     if SHAPE.product > 0:
-        _put(sums.mix + device * SHAPE.product, tl.sum(mix, 0), SHAPE.product)
+        put_vector(sums.mix + device * SHAPE.product, tl.sum(mix, 0), SHAPE.product)
     if slopes:
         tl.store(sums.losses + device, tl.sum(losses, 0))
         tl.store(sums.errors + device, tl.sum(errors, 0))
@@ -407,25 +408,25 @@ def through(
             pull = tl.sum(_part(net, part * SIZE, SIZE, SHAPE) * tl.trans(tally[part]), 1) * (1 / (lift * _UP))
             tl.store(sums.pull + device * SHAPE.sizes[1] + kh, pull, mask=kh < SHAPE.sizes[1])
     else:
-        _put(sums.pull + device * SHAPE.sizes[1], pull * (1 / _UP), SHAPE.sizes[1])
+        put_vector(sums.pull + device * SHAPE.sizes[1], pull * (1 / _UP), SHAPE.sizes[1])
 
 
 @jit
 def _put_ends(rows, first, place, real, k, d, MOVED: tl.constexpr, SHAPE: tl.constexpr):
     """Keep columns k of d_0 over its error."""
-    lies = _cells(rows.hidden, first + place, k, 0, SHAPE.sizes[1])
+    lies = columns(rows.hidden, first + place, k, 0, SHAPE.sizes[1])
     if MOVED:
-        lies = _cells(rows.ends, first + place, k, 0, SHAPE.sizes[1])
+        lies = columns(rows.ends, first + place, k, 0, SHAPE.sizes[1])
     tl.store(lies, d, mask=values(real, k, SHAPE.sizes[1]))
 
 
 @jit
 def _ends(rows, first, place, real, k, MOVED: tl.constexpr, SHAPE: tl.constexpr):
     """What was kept, and the errors."""
-    lies = _cells(rows.hidden, first + place, k, 0, SHAPE.sizes[1])
+    lies = columns(rows.hidden, first + place, k, 0, SHAPE.sizes[1])
     e = rows.errors
     if MOVED:
-        lies = _cells(rows.ends, first + place, k, 0, SHAPE.sizes[1])
+        lies = columns(rows.ends, first + place, k, 0, SHAPE.sizes[1])
         e = rows.later
     d = tl.load(lies, mask=values(real, k, SHAPE.sizes[1]), other=0.0)
     return d, tl.load(e + first + place, mask=real, other=0.0)
@@ -435,9 +436,9 @@ def _ends(rows, first, place, real, k, MOVED: tl.constexpr, SHAPE: tl.constexpr)
 def _moved(server, rows, first, place, real, item, k, scale, MOVED: tl.constexpr, SHAPE: tl.constexpr):
     """_UP times columns k of x, moved uphill if MOVED."""
     there = values(real, k, SHAPE.sizes[0])
-    x = tl.load(_cells(server.rows, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    x = tl.load(columns(server.rows, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
     if MOVED:
-        x += scale * tl.load(_cells(rows.pulls, first + place, k, 0, SHAPE.sizes[0]), mask=there, other=0.0)
+        x += scale * tl.load(columns(rows.pulls, first + place, k, 0, SHAPE.sizes[0]), mask=there, other=0.0)
     return x * _UP
 
 
@@ -460,10 +461,10 @@ def slope_above(
         real = place < count
         item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
         there = values(real, kh, SHAPE.sizes[2])
-        d = tl.load(_cells(rows.middle, first + place, kh, 0, SHAPE.sizes[2]), mask=there, other=0.0)
+        d = tl.load(columns(rows.middle, first + place, kh, 0, SHAPE.sizes[2]), mask=there, other=0.0)
         a = _first(server, rows, offsets, device, first, place, real, item, kx, MOVED, SHAPE)
         shift += d
-        sum_ = _dot(_turned(_split(a)), _split(d), sum_)
+        sum_ = _dot(_turned(_split(tl.maximum(a, 0.0))), _split(d), sum_)
     net = gradients + device * free - SHAPE.at[0]
     out = net + SHAPE.at[2] + kx[:, None] * SHAPE.sizes[2] + kh[None, :]
     tl.store(out, sum_ * (1 / (lift * _UP * _UP)), mask=values(kx < SHAPE.sizes[1], kh, SHAPE.sizes[2]))
@@ -517,7 +518,7 @@ def leave(server, rows, squares, SHAPE: tl.constexpr, TILE: tl.constexpr, SPLIT:
         real = place < count
         d, e = _ends(rows, first, place, real, kh, False, SHAPE)
         change = _dot(_split(d), w, _zeros(place, SHAPE.wide[0])) * (e * (1 / _UP / _UP))[:, None]
-        lies = _cells(rows.pulls, first + place, k, 0, SHAPE.sizes[0])
+        lies = columns(rows.pulls, first + place, k, 0, SHAPE.sizes[0])
         tl.store(lies, change, mask=values(real, k, SHAPE.sizes[0]))
         far += tl.sum(change * change, 1)
     tl.atomic_add(squares + device, tl.sum(far, 0), sem="relaxed")
@@ -540,7 +541,7 @@ def enter(server, rows, nets, scales, SHAPE: tl.constexpr, TILE: tl.constexpr, S
         item = tl.load(rows.codes + first + place, mask=real, other=0) >> 1
         x = _moved(server, rows, first, place, real, item, k, scale, True, SHAPE)
         product = _dot(_split(x), w, _zeros(place, SHAPE.wide[1])) * (1 / _UP)
-        lies = _cells(rows.hidden, first + place, kh, 0, SHAPE.sizes[1])
+        lies = columns(rows.hidden, first + place, kh, 0, SHAPE.sizes[1])
         tl.store(lies, product, mask=values(real, kh, SHAPE.sizes[1]))
 
 
@@ -557,7 +558,7 @@ def deliver(
     count = tl.load(rows.counts + device)
     key = tl.load(keys + device)
     kh = tl.arange(0, SHAPE.wide[1])
-    own = _vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
+    own = load_vector(owns + device * SHAPE.product, SHAPE.product, SHAPE.pair)
     w = _turned(_weight(nets + device * free - SHAPE.at[0], 0, SHAPE))
     full = _blank(TILE)
     nonzero = _blank(TILE)
@@ -590,13 +591,13 @@ def _send_rows(rows, first, place, item, real, change, total, key, quantiles, sc
     width: tl.constexpr = SHAPE.product + SHAPE.sizes[0]
     k = tl.arange(0, change.shape[1])
     there = values(real, k, SIZE)
-    lies = _cells(rows.kept, first + place, k, FIRST, width)
+    lies = columns(rows.kept, first + place, k, FIRST, width)
     if BEFORE:
         change += tl.load(lies, mask=there, other=0.0)
     if LAST:
         if NOISY:
             change = tl.where(there, change + scale * laplace(quantiles, key, item, k, SIZE, NUMBER), 0.0)
-        tl.atomic_add(_cells(total, item, k, FIRST, width), change, mask=there, sem="relaxed")
+        tl.atomic_add(columns(total, item, k, FIRST, width), change, mask=there, sem="relaxed")
     else:
         tl.store(lies, change, mask=there)
     return tl.sum((change != 0).to(tl.int32), 1)
