@@ -4,7 +4,7 @@
 
 Each candidate is trained under `clean` and compared by NDCG@10 against all items on validation, which decides, and on
 test. FedEASE is left out where the catalogue is larger than it is taken for. Finished runs are not repeated. With
-`--page` the section of docs/benchmarks.md is written too.
+`--page` the section of docs/accuracy.md is written too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
     text += "\n\n" + table(["data", "items", *CANDIDATES], rows)
     print(text)
     if asked.page:
-        put("default", "The default method", text)
+        put("default", "The default method", text, page="accuracy")
 
 
 if __name__ == "__main__":

@@ -50,15 +50,15 @@ def bandwidth() -> float:
 
 def needed_bytes(method: PFedRec, devices: Devices) -> int:
     """What a round of PFedRec must move at least: a sample's row is read and written, its code and its place in the
-    order are read; a row that a device holds is fetched and kept, its change added to the sum; a candidate's code and
-    row are read, its score is written."""
+    order are read; the change of a row that a device holds is added to the sum; a candidate's code and row are read,
+    its score is written."""
     users = torch.arange(len(devices), device=devices.ptr.device)
     schedule = Schedule(devices, users, method.negatives)
     drawn = Draws(devices, schedule, 0, 1, method.negatives)
     samples, row = len(drawn.samples), 4 * method.dim
     held = len(torch.unique(schedule.owner * devices.n_items + (drawn.samples >> 1)))
     asked = len(devices) * 2 * (1 + SAMPLED)
-    return samples * (2 * row + 8) + held * 4 * row + asked * (8 + row + 4)
+    return samples * (2 * row + 8) + held * 2 * row + asked * (8 + row + 4)
 
 
 def rounds(name: str, data: fr.Interactions, count: int) -> tuple[float, float, float, float]:

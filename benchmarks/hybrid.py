@@ -286,7 +286,7 @@ def main() -> None:
     print(text)
     if asked.page:
         where = torch.cuda.get_device_name(asked.device) if asked.device.startswith("cuda") else None
-        put(f"hybrid-{asked.data}", f"Both together, {asked.data}", text, where)
+        put(f"hybrid-{asked.data}", f"Both together, {asked.data}", text, where, page="accuracy")
 
 
 if __name__ == "__main__":

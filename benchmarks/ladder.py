@@ -4,7 +4,7 @@
 
 Every row is a run under `clean`, its settings chosen on validation. Bytes are those of one device over the whole run.
 They are counted as secure aggregation needs them: values for all items, whatever the device has. With `--page` the
-section of docs/benchmarks.md is written too.
+section of docs/accuracy.md is written too.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> None:
     text = ladder(fr.load(asked.data), asked.seeds)
     print(text)
     if asked.page:
-        put("ladder", "Accuracy against bytes", text)
+        put("ladder", "Accuracy against bytes", text, page="accuracy")
 
 
 if __name__ == "__main__":

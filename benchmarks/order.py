@@ -6,7 +6,7 @@
 Trains `sasrec`, `fedsasrec` and `fednext` under `clean`, each run in a process of its own and `--jobs` at a time, the
 most important ones first. A run is one line of the `--out` file, written when it ends; what the file has is not trained
 again. `--only` takes the runs whose label has the word in it. `--keep` stores run folders, for `benchmarks/hybrid.py`.
-With `--page` the section of docs/benchmarks.md is written from the file; `--jobs 0` only does that.
+With `--page` the section of docs/accuracy.md is written from the file; `--jobs 0` only does that.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def main() -> None:
     print(text)
     if asked.page:
         where = f"{_listed(found, 'device')}; torch {_listed(found, 'torch')}"
-        put("order", "What order is worth", f"{text}\n\n{figure(found)}", where)
+        put("order", "What order is worth", f"{text}\n\n{figure(found)}", where, page="accuracy")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The page docs/benchmarks.md: a benchmark writes its own section, between two marks, and leaves the others alone. Its
-plot lies beside the page."""
+"""The pages docs/benchmarks.md, on time and memory, and docs/accuracy.md: a benchmark writes its own section, between
+two marks, and leaves the others alone. Its plot lies beside the page."""
 
 from __future__ import annotations
 
@@ -11,24 +11,32 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGE = DOCS / "benchmarks.md"
-HEAD = """# Benchmarks
+BENCHMARKS = """# Benchmarks
 
 Every section is written by the command above its tables; nothing here is typed. Ratios are taken within one run. Run a
 command again to replace its section. `federec data get ml-100k` and `ml-1m` fetch the data.
 """
+ACCURACY = """# What accuracy costs
+
+What order, privacy, fewer bytes or a fresh start do to accuracy. Every section is written by the command above its
+tables; nothing here is typed. Run a command again to replace its section. [What survives](results/summary.md) compares
+the methods.
+"""
+HEADS = {"benchmarks": BENCHMARKS, "accuracy": ACCURACY}
+"""Name of a page -> how it begins."""
 MEASURES = "<!-- not run: measures for minutes or hours -->"
 
 
-def put(name: str, title: str, text: str, where: str | None = None) -> None:
-    """Write a section, in place of the one of that name. `where` it was measured, if that was not here."""
-    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD
+def put(name: str, title: str, text: str, where: str | None = None, page: str = "benchmarks") -> None:
+    """Write a section, in place of the one of that name. `where` it was measured, if that was not here and now."""
+    file = DOCS / f"{page}.md"
+    whole = file.read_text(encoding="utf-8") if file.exists() else HEADS[page]
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     body = f"## {title}\n\n{MEASURES}\n```bash\n{command}\n```\n\n{text.strip()}\n\nMachine: {where or machine()}."
     section = f"<!-- {name} -->\n{body}\n<!-- end {name} -->\n"
     old = re.compile(rf"<!-- {name} -->\n.*?<!-- end {name} -->\n", re.S)
-    page = old.sub(lambda _: section, page) if old.search(page) else f"{page}\n{section}"
-    PAGE.write_text(page, encoding="utf-8")
+    whole = old.sub(lambda _: section, whole) if old.search(whole) else f"{whole}\n{section}"
+    file.write_text(whole, encoding="utf-8")
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -72,11 +80,14 @@ def save(figure: Any, name: str, title: str) -> str:
 
 
 def machine() -> str:
-    """Processor and versions."""
+    """Processor, versions, and the commit that was measured."""
     import numpy
     import torch
+
+    from federec.reproduction.records import revision
 
     info = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
     name = model[1].strip() if model else platform.processor() or platform.machine()
-    return f"{name}; Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}"
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}"
+    return f"{name}; {versions}; commit {revision()}"

@@ -11,7 +11,7 @@ there to compare with. With `--users` the closed forms also run on synthetic dat
 trains the closed forms at epsilon 4 with a quarter of the noise: what four times as many users like these would have.
 
 A run is one line of the `--out` file, written when it ends; what the file has is not trained again. `--only` takes the
-methods whose name has the word in it. With `--page` the section of docs/benchmarks.md is written from the file;
+methods whose name has the word in it. With `--page` the section of docs/accuracy.md is written from the file;
 `--jobs 0` only does that.
 """
 
@@ -403,7 +403,13 @@ def main() -> None:
     print(text)
     if asked.page:
         where = "; ".join(dict.fromkeys(f"{line['device']}, torch {line['torch']}" for line in found))
-        put("privacy", "What differential privacy costs", f"{INTRODUCTION}\n\n{text}\n\n{figure(found)}", where)
+        put(
+            "privacy",
+            "What differential privacy costs",
+            f"{INTRODUCTION}\n\n{text}\n\n{figure(found)}",
+            where,
+            page="accuracy",
+        )
 
 
 INTRODUCTION = (

@@ -6,7 +6,9 @@
     python benchmarks/scaling.py --mbit 100 [--participation 0.01 0.1 1] [--page]
 
 Without numbers, `--threads` are 1, 2, 4, ... up to the number of cores. A round has its evaluation; seconds are the
-median of rounds, which are the same ones for every number of threads. A round under torchrun lasts as long as its
+median of rounds, which are the same ones for every number of threads. Each round of fewer threads than cores has other
+cores: on a rented machine half of them may be slower by half, and one thread would have a good one or a bad one by
+chance. A round under torchrun lasts as long as its
 slowest process, which has one thread. With more workers than idle cores the table says little. With `--mbit` two
 machines with a line of that speed between them train 10,000 devices on 100,000 items: two network namespaces, which
 needs root. With `--page` the section of docs/benchmarks.md is written too.
@@ -42,15 +44,24 @@ def in_threads(asked: argparse.Namespace, method: str, counts: list[int]) -> Ite
     config = RunConfig(method=method, data=asked.data, protocol="paper", engine=asked.engine)
     trainer = make_trainer(config, config.build(), leave_one_out(config.load(), config.seed), "cpu")
     trainer.play(1)
-    first = trainer.state.copy()
+    first, cores = trainer.state.copy(), sorted(os.sched_getaffinity(0))
     for count in counts:
         torch.set_num_threads(count)
         trainer.state, spent = first.copy(), []
-        for round_ in range(2, asked.rounds + 3):
+        for turn in range(asked.rounds + 1):
+            start = turn * len(cores) // (asked.rounds + 1)
+            run_on([*cores[start:], *cores[:start]][:count])
             began = time.perf_counter()
-            trainer.play(round_)
+            trainer.play(turn + 2)
             spent.append(time.perf_counter() - began)
+        run_on(cores)
         yield count, median(spent[1:])  # in the first one threads get their memory
+
+
+def run_on(cores: list[int]) -> None:
+    """Let all threads of this process run only on these cores."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
 
 
 def in_processes(asked: argparse.Namespace, method: str, counts: list[int]) -> Iterator[tuple[int, float]]:

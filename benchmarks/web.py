@@ -105,7 +105,7 @@ def main() -> None:
         f"On `{asked.data}`, `clean`, seed 0, every fourth user, held-out items among all that are not in training. "
         "These users took part in the run: the shared tables know their training items."
     )
-    put(f"web-{asked.data}", f"The page, on {asked.data}", f"{text}\n\n{table(head, rows)}")
+    put(f"web-{asked.data}", f"The page, on {asked.data}", f"{text}\n\n{table(head, rows)}", page="accuracy")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,6 @@ def test_order_and_hybrid_give_tables(monkeypatch, random_split, tmp_path, capsy
     monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
     order, hybrid = importlib.import_module("order"), importlib.import_module("hybrid")
     monkeypatch.setattr(importlib.import_module("page"), "DOCS", tmp_path)
-    monkeypatch.setattr(importlib.import_module("page"), "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(hybrid, "OWN", 2)
     data, small = random_split(users=20, items=30).data, {"dim": 4, "window": 6}
     monkeypatch.setattr(fr, "load", lambda name: data)
@@ -85,7 +84,6 @@ def test_privacy_gives_tables_and_goes_on_where_it_stopped(monkeypatch, random_s
     monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
     privacy = importlib.import_module("privacy")
     monkeypatch.setattr(importlib.import_module("page"), "DOCS", tmp_path)
-    monkeypatch.setattr(importlib.import_module("page"), "PAGE", tmp_path / "page.md")
     data = random_split(users=20, items=30).data
     monkeypatch.setattr(fr, "load", lambda name: data)
     command = ["--out", str(tmp_path / "out"), "--data", "small", "--budget", "1", "--only", "fedease"]
@@ -94,7 +92,7 @@ def test_privacy_gives_tables_and_goes_on_where_it_stopped(monkeypatch, random_s
         privacy.main()
     lines = privacy.lines(tmp_path / "out")
     assert len(lines) == 4 + 3 and {line["epsilon"] for line in lines} == {None, 4.0}
-    assert "| `fedease` |" in capsys.readouterr().out and "keeps most" in (tmp_path / "page.md").read_text()
+    assert "| `fedease` |" in capsys.readouterr().out and "keeps most" in (tmp_path / "accuracy.md").read_text()
     assert all(line["privacy"]["epsilon"] <= 4 for line in lines if line["epsilon"])
 
 

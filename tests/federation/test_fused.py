@@ -1,4 +1,5 @@
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from federec.cohort.draw import Devices
 from federec.data.interactions import Interactions
 from federec.data.split import leave_one_out
 from federec.evaluation.protocols import protocol
+from federec.evaluation.ranking import sampled_ranks
 from federec.federation import fused_base
 from federec.federation.engine import fused_round, neighbours
 from federec.federation.round import play
@@ -121,6 +123,25 @@ def test_the_kernel_ranks_with_the_same_neighbours_rows(small, devices, users, n
     for some, score in neighbours(method, before, after, devices, users, 7, 1, 4):
         scores[some] = score(items[: len(some)])
     close(scores[users], expected[users], 1e-4)
+
+
+@pytest.mark.parametrize(("name", "plugins"), [("pfedrec", ()), MIXED[0]], ids=["pfedrec", "pfedrec+plgc"])
+def test_threads_rank_as_the_scores_do(small, devices, name, plugins):
+    method, users = small(name, plugins), torch.arange(len(devices)).flip(0)
+    ask = torch.stack([torch.randperm(devices.n_items)[:14] for _ in users])
+    begin = partial(State.start, method, devices.n_items, len(devices), 1)
+    scores = fused_round(method, begin(), devices, 7, 1).play(users, ask)
+    for _ in range(2):  # the second time in the same memory
+        ranks = fused_round(method, begin(), devices, 7, 1).rank(users, ask, 2)
+        assert torch.equal(ranks, sampled_ranks(scores.view(-1, 7)).view(-1, 2).int())
+
+
+def test_the_order_of_users_is_found_once(small, devices):
+    method, users = small("pfedrec"), torch.arange(len(devices))
+    sums = fused_round(method, State.start(method, devices.n_items, len(devices), 1), devices, 7, 1).sums
+    turn = sums.turn(users, 4)
+    assert sums.turn(users, 4) is turn and torch.equal(turn.users, users[turn.places])
+    assert sums.turn(users.clone(), 4) is not turn and sums.turn(users, 5) is not turn
 
 
 def test_repeated_positives_weigh_by_their_newest_occurrence(small):

@@ -6,11 +6,12 @@ from federec.checks.engines import engines_agree
 from federec.cohort.draw import Devices
 from federec.evaluation.protocols import protocol
 from federec.federation.engine import fused_round, fused_scores
-from federec.federation.fused_neural import _reach
+from federec.federation.fused_neural import Reach
 from federec.federation.round import play
 from federec.federation.scoring import score_global
 from federec.federation.state import State
 from federec.kernels import network, neural
+from federec.kernels.network import Shape, make_net
 from federec.runtimes.recommender import Recommender
 from federec.runtimes.simulation import trainer
 
@@ -127,10 +128,13 @@ def test_units_that_a_user_cannot_activate_are_left_out(small, devices):
     close(fused_scores(method, state, devices, users, ask), score_global(method, state, users, ask), 1e-5)
     known, share = torch.randn(7, 40), torch.zeros(3, 40)
     share[0, 5:], share[1], known[3, 4] = -1000, -1000, torch.nan
-    order, widths = _reach(known, share)
-    assert widths.tolist() == [16, 16, 40] and 4 in order[:1]  # the one that is not a number may be active for all
-    assert _reach(known[:0], share)[1].tolist() == [1, 1, 1]
-    assert len(_reach(known, share[:0])[1]) == 0
+    net = make_net(Shape(0, 40, (40,)))
+    net.user[:] = np.eye(40)
+    reach = Reach(known, share, net)
+    assert reach.widths.tolist() == [16, 16, 40]
+    assert 4 in reach.order[:1]  # the one that is not a number may be active for all
+    assert Reach(known[:0], share, net).widths.tolist() == [1, 1, 1]
+    assert len(Reach(known, share[:0], net).widths) == 0
 
 
 def test_sam_without_radii_changes_no_bit(small, devices):

@@ -31,6 +31,14 @@ def test_the_start_is_a_function_of_the_seed_and_alike_on_all_devices(device_met
         assert value.shape == ((40 if param.rows else 6), *param.shape)
 
 
+def test_a_round_leaves_what_it_began_with(device_method, random_split):
+    split = random_split(users=12, items=40, least=3, most=9, seed=1)
+    state = played(device_method, split)
+    begun, copy = state.begun(), state.copy()
+    play(device_method, state, Devices.of(split, False), torch.arange(12), 5, 2)
+    assert equal(begun, copy) and not equal(state, copy)
+
+
 def test_more_devices_do_not_change_the_start(device_method):
     few, many = State.start(device_method, 40, 2, 1), State.start(device_method, 40, 9, 1)
     common = [name for name, param in device_method.shared().items() if USERS not in param.shape]

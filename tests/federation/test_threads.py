@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from itertools import count, pairwise
+from threading import current_thread
+from time import sleep
 
 import numpy as np
 import pytest
@@ -12,9 +14,12 @@ import torch
 from federec.cohort.draw import Devices
 from federec.federation.threads import (
     all_torch_threads,
+    aside,
     deal,
     even_parts,
     give_back,
+    in_slices,
+    in_threads,
     lend,
     on_threads,
     one_torch_thread,
@@ -70,6 +75,33 @@ def test_an_error_in_any_thread_is_raised_when_all_have_ended():
     with pytest.raises(ValueError, match="broken"):
         on_threads(np.arange(9), work)
     assert sorted(ended) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("length", "least", "count"), [(7, 1, 3), (7, 3, 2), (7, 8, 1), (2, 1, 2), (0, 0, 1)])
+def test_slices_cover_a_length_once(length, least, count):
+    slices = []
+    in_slices(length, slices.append, least)
+    assert sorted(place for some in slices for place in range(length)[some]) == list(range(length))
+    assert len(slices) == count
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_work_aside_is_waited_for_and_its_error_is_raised_then(number):
+    torch.set_num_threads(number)
+    assert aside(lambda: number)() == number
+
+    def broken():
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        aside(broken)()
+
+
+def test_threads_are_kept_whatever_the_number_of_slices():
+    names = set()
+    for number in (3, 2, 3):
+        in_threads(number, lambda _: (names.add(current_thread().name), sleep(0.01)))
+    assert len(names) == 3
 
 
 def test_a_forked_process_starts_threads_of_its_own():

@@ -8,7 +8,7 @@ from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
 from federec.evaluation.ranking import sampled_ranks
 from federec.federation.fused_base import first_ranks
-from federec.kernels.cpu import DIGIT, Sorting, bits, draw, exp, log1p, shuffled
+from federec.kernels.cpu import DIGIT, Sorting, bits, draw, exp, log1p, look_up, send, shuffled
 
 
 @numba.njit
@@ -41,6 +41,16 @@ def exps(x):
 @numba.njit
 def logarithms(x):
     return [log1p(each) for each in x]
+
+
+@numba.njit
+def looked_up(table, rows, out):
+    look_up(table, rows, out)
+
+
+@numba.njit
+def send_all(*args):
+    send(*args)
 
 
 def test_bits_are_those_of_the_streams():
@@ -91,3 +101,19 @@ def test_ranks_are_those_of_torch():
     scores[6, 1] = scores[7, 0] = torch.inf
     assert torch.equal(first_ranks(scores), sampled_ranks(scores, torch.zeros(40, 7)).int())
     assert torch.equal(first_ranks(scores), sampled_ranks(scores))
+
+
+@pytest.mark.parametrize("dim", [5, 16, 40])
+def test_rows_are_copied_and_their_changes_are_added_whatever_their_width(dim):
+    random = np.random.default_rng(dim)
+    shared, total = random.normal(size=(2, 90, dim)).astype(np.float32)
+    ids = random.permutation(90)[:70].astype(np.int32)
+    table, sent = np.zeros((70, dim), np.float32), np.zeros(3, np.int64)
+    looked_up(shared, ids, table)
+    assert (table == shared[ids]).all()
+    table[random.random(table.shape) < 0.1] += 1
+    expected, change = total.copy(), table - shared[ids]
+    expected[ids] += change
+    send_all(ids, table, shared, total, sent)
+    assert (total == expected).all()
+    assert sent.tolist() == [70, (change != 0).any(1).sum(), (change != 0).sum()]

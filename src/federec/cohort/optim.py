@@ -54,21 +54,7 @@ class WholeAdam:
         """One step; every parameter has a gradient."""
         self.count += 1
         (value, m, v), found = self._parts, [gradients[name] for name in self.names]
-        torch._fused_adam_(
-            value,
-            found,
-            m,
-            v,
-            [],
-            [self.count] * len(found),
-            lr=self.lr,
-            beta1=self.adam.beta1,
-            beta2=self.adam.beta2,
-            eps=self.adam.eps,
-            weight_decay=0.0,
-            amsgrad=False,
-            maximize=False,
-        )
+        _fused(value, found, m, v, [self.count] * len(found), self.lr, self.adam)
 
     def close(self) -> None:
         """Write the number of steps into the model."""
@@ -90,48 +76,31 @@ def server_adam(
     if not gradients:
         return dict(shared)
     adam = adam or Adam()
-    g, counts = [*gradients.values()], [memory[f"{name}/t"] for name in gradients]
+    counts = [memory[f"{name}/t"] for name in gradients]
     m, v = ([memory[f"{name}/{part}"][0] for name in gradients] for part in "mv")
     new = [shared[name] * (1 - lr * decay) for name in gradients]
     torch._foreach_add_(counts, 1.0)
-    done = torch.cat(counts)
-    first, second = torch.stack([1 - adam.beta1**done, 1 - adam.beta2**done]).tolist()
-    if new[0].device.type == "cpu":
-        # A few values of one parameter after the other: those at hand stay in cache through all operations.
-        size = _BLOCK * torch.get_num_threads()
-        for i in range(len(new)):
-            for blocks in zip(*(part[i].reshape(-1).split(size) for part in (new, g, m, v)), strict=True):
-                value, gradient, mean, square = ([block] for block in blocks)
-                _server_adam_(value, gradient, mean, square, first[i : i + 1], second[i : i + 1], lr, adam)
-    else:
-        # All parameters in each operation: a network has many small ones, and a GPU takes as long to start as to
-        # compute.
-        _server_adam_(new, g, m, v, first, second, lr, adam)
+    _fused(new, [gradient.contiguous() for gradient in gradients.values()], m, v, counts, lr, adam)
     return {**shared, **dict(zip(gradients, new, strict=True))}
 
 
-_BLOCK = 1 << 15
-"""Values for a thread of a CPU at a time."""
-
-
-def _server_adam_(
-    values: list[Tensor],
-    gradients: list[Tensor],
-    m: list[Tensor],
-    v: list[Tensor],
-    first: list[float],
-    second: list[float],
-    lr: float,
+def _fused(
+    value: list[Tensor], gradients: list[Tensor], m: list[Tensor], v: list[Tensor], counts: list[Tensor], lr: float,
     adam: Adam,
-) -> None:
-    """One step in place on values and moments, with what makes each moment unbiased."""
-    torch._foreach_mul_(m, adam.beta1)
-    torch._foreach_add_(m, gradients, alpha=1 - adam.beta1)
-    torch._foreach_mul_(v, adam.beta2)
-    torch._foreach_addcmul_(v, gradients, gradients, value=1 - adam.beta2)
-    size = torch._foreach_sqrt(torch._foreach_div(v, second))
-    torch._foreach_add_(size, adam.eps)
-    step = torch._foreach_div(m, first)
-    torch._foreach_mul_(step, lr)
-    torch._foreach_div_(step, size)
-    torch._foreach_sub_(values, step)
+) -> None:  # fmt: skip
+    """A step in place, in one pass over all values; nothing waits for a GPU. Counts are those after the step."""
+    torch._fused_adam_(
+        value,
+        gradients,
+        m,
+        v,
+        [],
+        counts,
+        lr=lr,
+        beta1=adam.beta1,
+        beta2=adam.beta2,
+        eps=adam.eps,
+        weight_decay=0.0,
+        amsgrad=False,
+        maximize=False,
+    )

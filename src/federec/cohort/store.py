@@ -32,6 +32,8 @@ class RowStore:
         """Rows of each device."""
         self.pages = torch.full((devices, 0), -1, dtype=torch.int32, device=device)
         """[devices, width] pages of each device, -1 where it has no more."""
+        self._have = torch.zeros(devices, dtype=torch.int64, device=device)
+        """Pages of each device."""
         self.used = 0
         """The number of pages that devices have."""
         self._ids = Arena(np.zeros((0, PAGE), np.int32), device)
@@ -53,7 +55,7 @@ class RowStore:
 
     def reserve(self, users: Tensor, rows: Tensor) -> None:
         """Give each of these devices pages for its number of rows."""
-        have = (self.pages[users] >= 0).sum(1)
+        have = self._have[users]
         more = ((rows + PAGE - 1).div(PAGE, rounding_mode="floor") - have).clamp(min=0)
         total, width = int(more.sum()), int((have + more).max()) if len(users) else 0
         if not total:
@@ -65,6 +67,7 @@ class RowStore:
         owner, rank = _ranked(more)
         page = torch.arange(self.used, self.used + total, dtype=torch.int32, device=users.device)
         self.pages[users[owner], have[owner] + rank] = page
+        self._have[users] = have + more
         self.used += total
         most = len(self.pages) * -(-len(self.start) // PAGE)
         for arena in (self._ids, self._rows):
@@ -136,6 +139,7 @@ class RowStore:
         """An independent store with the same rows."""
         other = RowStore(self.start, 0)
         other.held, other.pages, other.used = self.held.clone(), self.pages.clone(), self.used
+        other._have = self._have.clone()
         other._ids, other._rows = self._ids.copy(self.used), self._rows.copy(self.used)
         return other
 
@@ -149,7 +153,7 @@ class RowStore:
         """The store whose `tensors` these are. On the CPU it takes the arrays over, without a copy."""
         store = RowStore(torch.from_numpy(arrays["start"]).to(device), 0)
         store.held, store.pages = (torch.from_numpy(arrays[name]).to(device) for name in ("held", "pages"))
-        store.used = len(arrays["ids"])
+        store._have, store.used = (store.pages >= 0).sum(1), len(arrays["ids"])
         store._ids, store._rows = Arena(arrays["ids"], store.device), Arena(arrays["rows"], store.device)
         return store
 

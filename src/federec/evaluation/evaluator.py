@@ -188,10 +188,14 @@ class Sampled:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.of = evaluator
-        # One row more than evaluated users: all others write their ranks there, and nobody reads them. So nothing has
-        # to wait for a GPU to count the evaluated ones.
-        self._ranks = torch.zeros(len(evaluator.users) + 1, 2, dtype=torch.int64, device=evaluator.users.device)
-        self._seen = torch.zeros_like(self._ranks[:, 0], dtype=torch.bool)
+        self._seen: list[Tensor] | None = []
+        """Rows of those who are ranked; None: all are."""
+
+    @cached_property
+    def _ranks(self) -> Tensor:
+        """[E + 1, 2]: one row more than evaluated users. All others write their ranks there, and nobody reads them. So
+        nothing has to wait for a GPU to count the evaluated ones. Made when it is needed: by then a GPU has work."""
+        return torch.zeros(len(self.of.users) + 1, 2, dtype=torch.int64, device=self.of.users.device)
 
     @property
     def valid(self) -> Tensor:
@@ -211,12 +215,27 @@ class Sampled:
         shape = 2 * len(rows), items.shape[2]
         scores = score(codes).reshape(shape)
         ranks = self.of.rank(scores) if self.of.complete else sampled_ranks(scores, items.view(shape))
-        self._ranks[rows] = ranks.view(-1, 2).to(self._ranks.dtype)
-        self._seen.index_fill_(0, rows, True)
+        self._take(rows, ranks.view(-1, 2))
+
+    def add_ranks(self, users: Tensor, rank: Callable[[Tensor, int], Tensor]) -> None:
+        """The same by an engine that ranks itself, where every user has all candidates: `rank` takes lists of items
+        side by side, [C, 2 * (1 + 99)], and their number, and returns the ranks of the first of each, [C, 2]."""
+        rows, _, codes = self.of.asked(users)
+        self._take(rows, rank(codes, 2))
+
+    def _take(self, rows: Tensor, ranks: Tensor) -> None:
+        self._ranks[rows] = ranks.to(self._ranks.dtype)
+        if self._seen is not None:
+            self._seen.append(rows)
 
     def missing(self) -> Tensor:
         """Evaluated users that are not ranked yet."""
-        return self.of.users[~self._seen[:-1]]
+        if self._seen is None:
+            return self.of.users[:0]
+        if not self._seen:  # no GPU has to count them
+            return self.of.users
+        missing = torch.ones_like(self._ranks[:, 0], dtype=torch.bool).index_fill_(0, torch.cat(self._seen), False)
+        return self.of.users[missing[:-1]]
 
     def tensors(self) -> dict[str, Tensor]:
         """Ranks so far, 0 for users that are not ranked yet."""
@@ -225,7 +244,7 @@ class Sampled:
     def complete(self, tensors: dict[str, Tensor]) -> None:
         """Set the ranks of all users."""
         self._ranks[:-1] = tensors["ranks"]
-        self._seen.fill_(True)
+        self._seen = None
 
     def metrics(self) -> tuple[Report, Report]:
         """The metrics of validation and of test."""

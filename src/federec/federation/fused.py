@@ -16,7 +16,7 @@ from federec.federation.fused_base import Emphasising, Floats, FusedRound, Integ
 from federec.federation.state import State
 from federec.federation.threads import borrowed, even_parts, on_threads
 from federec.kernels import additive, linear, plgc
-from federec.kernels.cpu import Noise, Outcome, Parts, Players, Request
+from federec.kernels.cpu import Noise, Outcome, Parts, Players, Request, floats
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore, Mixing
@@ -27,7 +27,7 @@ class LinearRound(FusedRound):
     """A round of a method with a linear score."""
 
     def __init__(self, form: LinearScore, inputs: RoundInputs) -> None:
-        self.form, self.dim = form, start_of(inputs.state, form).shape[1]
+        self.form, self.dim, self.scores = form, start_of(inputs.state, form).shape[1], not form.own
         super().__init__(inputs, 0 if form.own else inputs.devices.n_items, self.dim)
 
     def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
@@ -61,6 +61,12 @@ class LinearRound(FusedRound):
 
         on_threads(ptr, play)
 
+    def rank(self, users: Tensor, ask: Tensor, lists: int) -> Tensor:
+        """These users learn; returns the ranks [C, lists] of the first of each list of items. `ask` [C, K] has these
+        lists side by side. Each thread ranks its users while their scores are in its cache."""
+        with borrowed(self.devices, floats, *ask.shape) as scored:
+            return self._play(users, ask, None, scored, lists)
+
     def change(self) -> Params:
         rows, _ = self.sums.close()
         return {} if self.form.own else {self.form.table: rows}
@@ -71,6 +77,8 @@ class LinearRound(FusedRound):
 
 class AdditiveRound(FusedRound):
     """A round of a method with an additive score."""
+
+    scores = True
 
     def __init__(self, form: AdditiveScore, inputs: RoundInputs) -> None:
         self.form, self.dim = form, private(inputs.state, form)[0].shape[1]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import MutableMapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
@@ -17,7 +19,7 @@ from federec.federation.channel import Link
 from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
-from federec.federation.threads import Dealt, deal, give_back, lend, one_torch_thread, threads
+from federec.federation.threads import aside, deal, give_back, lend, one_torch_thread, threads
 from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats
 from federec.kernels.ranks import rank_first
 from federec.methods import forms
@@ -28,8 +30,8 @@ from federec.stages.noise import quantiles
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-_PARTS = 5  # that a thread takes, if all threads are equally fast
-_LEAST = 8  # samples in a part for each row of its sums, if there are more parts than threads: sums cost time too
+_PARTS = 7  # that a thread takes, if all threads are equally fast
+_LEAST = 2  # samples in a part for each row of its sums, if there are more parts than threads: sums cost time too
 _BYTES = 1 << 28  # that the sums of all parts may take, if there are more parts than threads
 
 
@@ -42,6 +44,21 @@ class RoundInputs(NamedTuple):
     seed: int
     round: int
     link: Link
+
+
+class Turn(NamedTuple):
+    """In which order users play. It depends on who they are, not on the round."""
+
+    users: Tensor
+    places: Tensor
+    """Where each was before."""
+    lengths: Tensor
+    """Samples of each."""
+    ptr: Integers
+    """Where each part begins."""
+
+
+_TURNS: MutableMapping[Tensor, tuple[Devices, tuple[int, int, int, int], Turn]] = WeakTensorKeyDictionary()
 
 
 class Sums:
@@ -60,9 +77,18 @@ class Sums:
         self.rows, self.layers = (lend(devices, floats, *size) for size in self.shapes)
         self.loss = np.zeros((self.threads * self.most, 8))
 
-    def parts(self, lengths: Integers) -> Dealt:
-        """Users, sorted by falling lengths, in parts with a sum for each."""
-        return deal(lengths, self.threads, self.least, self.most)
+    def turn(self, users: Tensor, negatives: int) -> Turn:
+        """How these users are dealt to threads, in parts with a sum for each; kept as long as the tensor is."""
+        made_for = negatives, self.threads, self.least, self.most
+        known = _TURNS.get(users)
+        if known is None or known[0] is not self.devices or known[1] != made_for:
+            lengths = self.devices.lengths(users, negatives)
+            order = lengths.argsort(descending=True, stable=True)
+            dealt = deal(lengths[order].numpy(), self.threads, self.least, self.most)
+            order = order[torch.from_numpy(dealt.order)]
+            known = self.devices, made_for, Turn(users[order], order, lengths[order], dealt.ptr)
+            _TURNS[users] = known
+        return known[2]
 
     def close(self) -> tuple[Tensor, Tensor]:
         """The sums of item rows [M, dim] and layers [values] over all devices."""
@@ -79,6 +105,8 @@ class FusedRound:
 
     layers: tuple[str, ...] = ()
     """Shared layers that devices change."""
+    scores = False
+    """Whether the kernel writes every score that is asked for; otherwise those that it leaves out are 0."""
 
     def __init__(self, inputs: RoundInputs, *shape: int, values: int = 0) -> None:
         """`shape` is that of the item rows which devices change, [M, dim], `values` the size of all layers."""
@@ -91,23 +119,26 @@ class FusedRound:
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own
         weights or those of `judges` [C, values]."""
-        lengths = self.devices.lengths(users, self.method.negatives)
-        order = lengths.argsort(descending=True, stable=True)
-        dealt = self.sums.parts(lengths[order].numpy())
-        order = order[torch.from_numpy(dealt.order)]
+        scored = (np.empty if self.scores else np.zeros)(ask.shape, np.float32)
+        self._play(users, ask, judges, scored, 0)
+        return torch.from_numpy(scored)
+
+    def _play(self, users: Tensor, ask: Tensor, judges: Tensor | None, scored: Floats, lists: int) -> Tensor:
+        """The same, with scores in memory that is given; returns the ranks [C, lists] that the kernel finds."""
+        turn = self.sums.turn(users, self.method.negatives)
         players = Players(
-            users=users[order].numpy(),
-            keys=self.devices.keys(self.seed, self.round, users[order]).numpy().view(np.uint64),
-            places=order.numpy(),
+            users=turn.users.numpy(),
+            keys=self.devices.keys(self.seed, self.round, turn.users).numpy().view(np.uint64),
+            places=turn.places.numpy(),
             ask=ask.contiguous().numpy(),
             judges=np.zeros((0, 0), np.float32) if judges is None else judges.numpy(),
         )
-        scored = np.zeros(ask.shape, np.float32)
         sent = np.zeros((len(users), 3 + len(self.layers)), np.int64)
-        self.learn(players, dealt.ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss))
+        ranks = np.zeros((len(users), lists), np.int32)
+        self.learn(players, turn.ptr, Outcome(scored, sent, self.sums.rows, self.sums.layers, self.sums.loss, ranks))
         self.sent.append(sent)
         self.users.append(users)
-        return torch.from_numpy(scored)
+        return torch.from_numpy(ranks)
 
     def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
         """Run the kernel in all threads. `ptr`: where parts of the players begin."""
@@ -139,7 +170,8 @@ class FusedRound:
         up, down = format_.changes(rows, values, width, n_items), fetched(held, width, n_items, format_)
         for filled, name in zip(layers, self.layers, strict=True):
             size = total[name].numel()
-            up, down = up + format_.layer(filled, size), down + Format().layer(torch.full_like(filled, size), size)
+            whole = Format().layer(filled.new_full((1,), size), size)  # every device fetches all of it
+            up, down = up + format_.layer(filled, size), down + whole
         return up, down
 
     def finish(self, sum_: Sum = list) -> RoundReport:
@@ -155,7 +187,7 @@ class FusedRound:
         aggregator = self.link.aggregator(n_items)
         aggregator.merge(total, len(up))
         random = server_random(self.seed, self.round, self.devices)
-        return settle(self.method, self.state, aggregator, self.link, learned, random, sum_)
+        return settle(self.method, self.state, aggregator, self.link, learned, random, sum_, begin=aside)
 
 
 def first_ranks(scores: Tensor) -> Tensor:

@@ -32,6 +32,8 @@ from federec.stages.noise import quantiles
 _BLOCK = 1024  # samples that a program draws
 _VALUES = 8192  # of item rows that a program looks at together
 _MOST = GPU_MEMORY // 64  # samples drawn at once
+_RESIDENT, _REGISTERS = 2, 128  # programs on a multiprocessor that hold rows in registers; how many a thread has then
+_ALIGNED = 4  # numbers from one address that a kernel takes for aligned to the next
 _KEY_BITS = 31
 """Of the keys that samples are sorted by. Sorting takes time for every bit, so the lowest bits of the random numbers
 are left out, and samples that are then equal are settled afterwards."""
@@ -50,8 +52,10 @@ class Schedule:
         self.lengths, self.first = lengths.int(), (lengths.cumsum(0) - lengths).int()
         self.halves = users.chunk(2)
         """Of the users, for when they are too many."""
-        self.used = False
+        self.used = self.read_aside = False
+        """Whether they have played before, and whether a second stream has read what is here."""
         self.ahead: Ahead | None = None
+        self._longer: dict[int, int] = {}
 
     @cached_property
     def owner(self) -> Tensor:
@@ -61,7 +65,9 @@ class Schedule:
 
     def longer(self, least: int) -> int:
         """Samples of the devices that have more than so many. They come first."""
-        return sum(takewhile(lambda length: length > least, self.known))
+        if least not in self._longer:
+            self._longer[least] = sum(takewhile(lambda length: length > least, self.known))
+        return self._longer[least]
 
 
 _SCHEDULES: MutableMapping[Tensor, tuple[Devices, int, Schedule]] = WeakTensorKeyDictionary()
@@ -212,9 +218,11 @@ class GpuRound:
         learns."""
         aside, here = _aside(self.device), torch.cuda.current_stream(self.device)
         aside.wait_stream(here)
-        devices = self.devices.ptr, self.devices.train, self.devices.closed_ptr, self.devices.gaps
-        for value in (schedule.users, schedule.numbers, schedule.first, schedule.owner, *devices):
-            value.record_stream(aside)  # its memory is not given away while it is read there
+        if not schedule.read_aside:
+            devices = self.devices.ptr, self.devices.train, self.devices.closed_ptr, self.devices.gaps
+            for value in (schedule.users, schedule.numbers, schedule.first, schedule.owner, *devices):
+                value.record_stream(aside)  # its memory is not given away while it is read there
+            schedule.read_aside = True
         with torch.cuda.stream(aside):
             drawn, orders = self.draw(schedule, self.round + 1)
             schedule.ahead = Ahead(self.seed, self.round + 1, drawn, orders, aside.record_event())
@@ -238,18 +246,24 @@ class GpuRound:
         """The devices' changes of shared item rows and layers, summed."""
         return {self.table: self.total} if self.table else {}
 
+    def figures_of_all(self) -> Tensor:
+        """The figures of all who have played."""
+        if len(self.figures) == 1:
+            return self.figures[0]
+        return torch.cat([self.floats(5 + len(self.layers), 0), *self.figures], 1)
+
     def finish(self, sum_: Sum = list) -> RoundReport:
         """The server settles the round."""
-        nobody = torch.empty(5 + len(self.layers), 0, device=self.device)
-        losses, times, held, rows, values, *layers = torch.cat([nobody, *self.figures], 1).double()
         total, format_ = self.change(), self.link.channel.format
+        # On the CPU: these are many operations on few numbers, and each takes a GPU longer to begin.
+        figures = self.figures_of_all().cpu()
+        losses, (times, held, rows, values, *layers) = figures[0].double(), figures[1:].long()
         n_items, dim = self.total.shape
         up, down = format_.changes(rows, values, dim, n_items), fetched(held, dim, n_items, format_)
         for filled, name in zip(layers, self.layers, strict=True):
             size = total[name].numel()
             up, down = up + format_.layer(filled, size), down + Format().layer(torch.full_like(filled, size), size)
-        *loss, sent, received = torch.stack([losses.sum(), times.sum(), up.sum(), down.sum()]).tolist()
-        learned = Learned(int(sent), int(received), {LOSS: torch.tensor(loss, dtype=torch.float64)})
+        learned = Learned(int(up.sum()), int(down.sum()), {LOSS: torch.stack([losses.sum(), times.sum()])})
         aggregator = self.link.aggregator(n_items)
         aggregator.merge(total, len(held))
         random = server_random(self.seed, self.round, self.devices)
@@ -262,12 +276,17 @@ class LinearRound(GpuRound):
     def __init__(self, form: LinearScore, inputs: RoundInputs) -> None:
         self.form, self.start = form, start_of(inputs.state, form)
         super().__init__(None if form.own else form.table, self.start, inputs)
-        self.store = inputs.state.stores[form.table] if form.own else RowStore(self.start, 0)
+        self.store = inputs.state.stores[form.table] if form.own else None
         if form.passes:
             self.shuffles = 1, 0
+        self.sharp, self.shape = form.rho > 0 or form.item_rho > 0, _shape(self.start.shape[1], self.method.batch)
+        self.once = self.method.batch <= self.shape["TILE"] and not (form.passes or self.sharp or form.own)
+        """Whether a program holds the rows of a batch in registers (`kernels.gpu_linear_once`)."""
+        if self.once:
+            self.resident = _RESIDENT
 
     def reserve(self, schedule: Schedule) -> None:
-        if self.form.own:
+        if self.store is not None:
             reserve(self.store, schedule)
 
     def launch(
@@ -275,13 +294,17 @@ class LinearRound(GpuRound):
     ) -> None:
         form, method = self.form, self.method
         n_items, dim = self.start.shape
-        sharp = form.rho > 0 or form.item_rho > 0
+        store = nothing_kept(self.device) if self.store is None else pages(self.store)
+        tables = self.floats(programs, n_items, dim)
+        marks = -(-programs * n_items // _ALIGNED) * _ALIGNED
+        counters = self.zeros(_ALIGNED + (1 + self.once) * marks)  # all at once: each takes the host as long
         buffers = gpu_linear.Buffers(
-            tables=torch.empty(programs, n_items, dim, device=self.device),
-            marks=self.zeros(programs, n_items),
-            errors=torch.empty(programs, method.batch, device=self.device),
-            pulls=self.zeros(programs, n_items if sharp else 0, dtype=torch.float32),
-            queue=self.zeros(1),
+            tables=tables,
+            marks=counters[_ALIGNED:],
+            lasts=counters[_ALIGNED + self.once * marks :],
+            errors=self.floats(programs, method.batch),
+            pulls=self.zeros(programs, n_items, dtype=torch.float32) if self.sharp else tables,
+            queue=counters,
         )
         plan = gpu_linear.Plan(
             batch=method.batch,
@@ -297,7 +320,7 @@ class LinearRound(GpuRound):
         )
         gpu_linear.linear_round[(programs,)](
             gpu_linear.Tables(self.start, *private(self.state, form)),
-            pages(self.store),
+            store,
             drawn,
             asked,
             outcome,
@@ -306,17 +329,19 @@ class LinearRound(GpuRound):
             plan,
             devices=len(drawn.users),
             n_items=n_items,
-            most_pages=self.store.pages.shape[1],
+            most_pages=store.pages.shape[1],
             shuffled=drawn.order.shape[1],
             asked=asked.items.shape[1],
             ALTERNATE=form.alternate,
             REBUILT=form.passes > 0,
-            SHARP=sharp,
+            SHARP=self.sharp,
             NOISY=form.laplace > 0,
             OWN=form.own,
             JUDGED=judged,
+            ONCE=self.once,
             PAGE=PAGE,
-            **_shape(dim, method.batch),
+            maxnreg=_REGISTERS if self.once else None,
+            **self.shape,
         )
 
 
@@ -426,6 +451,13 @@ def pages(store: RowStore) -> Store:
     return Store(store.held, store.pages, store.ids, store.rows)
 
 
+@cache
+def nothing_kept(device: torch.device) -> Store:
+    """For a kernel whose devices keep no rows."""
+    none = torch.zeros(0, 0, dtype=torch.int32, device=device)
+    return Store(none.long(), none, none, none.float())
+
+
 def reserve(store: RowStore, schedule: Schedule) -> None:
     """Make space in a store for all rows that the scheduled users will touch."""
     store.reserve(schedule.users, (store.held[schedule.users] + schedule.lengths).clamp(max=len(store.start)))
@@ -456,6 +488,7 @@ def padded(number: int) -> int:
     return max(16, 1 << (number - 1).bit_length())
 
 
+@cache
 def _processors(device: torch.device) -> int:
     """Multiprocessors of the GPU; one in Triton's interpreter."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

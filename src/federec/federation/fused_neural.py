@@ -13,7 +13,7 @@ from federec.federation.fused import asked as request_of
 from federec.federation.fused import mixing_note, mixing_of
 from federec.federation.fused_base import Emphasising, Floats, FusedRound, Integers, RoundInputs, histories, noise_of
 from federec.federation.state import State
-from federec.federation.threads import borrowed, even_parts, on_threads
+from federec.federation.threads import borrowed, even_parts, in_slices, on_threads
 from federec.kernels.cpu import Outcome, Parts, Players
 from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores, personal_scores
 from federec.kernels.network_plgc import make_network_mix
@@ -22,6 +22,8 @@ from federec.methods.base import DeviceMethod
 from federec.methods.forms import NeuralScore
 
 _LANES = 16  # units that a processor takes at once
+_LEAST = 1 << 23  # products of numbers that are worth a thread
+_SAMPLE = 256  # users by whom units are ordered
 
 
 class NeuralRound(FusedRound):
@@ -38,7 +40,7 @@ class NeuralRound(FusedRound):
         self.known = first_products(self.state.shared[form.tables[-1]][:same], self.net)
 
     def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
-        form, method, users = self.form, self.method, torch.from_numpy(players.users)
+        form, method = self.form, self.method
         plan = Plan(
             negatives=method.negatives,
             batch=method.batch,
@@ -60,10 +62,7 @@ class NeuralRound(FusedRound):
         step = most if form.gradients else method.batch
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers], dtype=np.int64)
         server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy())
-        kept = [taken(self.state.private, names, users) for names in names_kept(form)]
-        unused = [torch.zeros(len(users), 1)] * (4 - len(kept))
-        values, m, v, t = (each.numpy() for each in (*kept, *unused))
-        own = Own(values, m, v, t, own_layers(self.state, form))
+        own = own_values(self.state, form)
         devices, noise, mixing = self.devices, noise_of(form.laplace), mixing_of(self.state, form.mixing)
         known, emphasising = histories(devices), Emphasising(form.emphasis, devices)
 
@@ -75,8 +74,6 @@ class NeuralRound(FusedRound):
                 neural_round(parts, plan, noise, workspace, mix, emphasis, known, server, players, own, outcome)
 
         on_threads(ptr, play)
-        for names, value in zip(names_kept(form), kept, strict=True):
-            put(self.state.private, names, users, value)
 
     def change(self) -> Params:
         tables = [self.state.shared[name] for name in self.form.tables]
@@ -107,6 +104,19 @@ def item_rows(state: State, form: NeuralScore) -> Tensor:
     return torch.cat([state.shared[name] for name in form.tables], 1)
 
 
+def own_values(state: State, form: NeuralScore) -> Own:
+    """Views of what all devices keep besides rows."""
+    kinds: list[tuple[Floats, ...]] = []
+    for names in names_kept(form):
+        views = [state.private[name].view(len(state.private[name]), -1).numpy() for name in names]
+        if len(views) == 1:  # there is no p
+            views.insert(0, np.zeros((len(views[0]), int(names[0].endswith("/t"))), np.float32))
+        kinds.append(tuple(views))
+    nothing = (np.zeros((0, 0), np.float32),) * 2
+    m, v, t = kinds[1:] or [nothing] * 3
+    return Own(kinds[0], m, v, t, own_layers(state, form))
+
+
 def own_layers(state: State, form: NeuralScore) -> tuple[Floats, ...]:
     """Views [N, values] of all devices' own layers; without rows where layers are shared."""
     if not form.dual:
@@ -121,7 +131,10 @@ def judging(state: State, form: NeuralScore, users: Tensor) -> Tensor:
 
 def first_products(rows: Tensor, net: Net) -> Tensor:
     """x W_0 of item rows x."""
-    return rows @ torch.from_numpy(net.weights[0])
+    weights = torch.from_numpy(net.weights[0])
+    products = rows.new_empty(len(rows), weights.shape[1])
+    in_slices(len(rows), lambda some: torch.mm(rows[some], weights, out=products[some]), _LEAST // weights.numel())
+    return products
 
 
 def neural_scores(
@@ -136,14 +149,15 @@ def neural_scores(
     if items.numel() < len(rows):  # else about all are asked for
         asked, ask = items.unique(return_inverse=True)
         rows, v = rows[asked], v[asked]
-    products, values = first_products(rows, net), taken(state.private, form.users, users)
-    offsets = values[:, shape.product :] @ torch.from_numpy(net.user) + torch.from_numpy(net.biases[0])
-    order, widths = _reach(products, offsets)
+    *p, q = (_of(state.private[name], users) for name in form.users)
+    products = first_products(rows, net)
+    reach = Reach(products, q, net)
     above = net.weights[1] if len(net.weights) > 1 else net.top[shape.product : -1]
-    above[:] = above[order.numpy()]
-    products, offsets = products.index_select(1, order), offsets.index_select(1, order)
+    above[:] = above[reach.order.numpy()]
+    products = products.index_select(1, reach.order)
     wanted = Items(products.numpy(), v.numpy())
-    asking = Users(values.numpy(), offsets.numpy(), widths.numpy(), ask.contiguous().numpy())
+    values = p[0] if p else q[:, :0]
+    asking = Users(values.numpy(), reach.offsets.numpy(), reach.widths.numpy(), ask.contiguous().numpy())
     out = np.empty(items.shape, np.float32)
 
     def score(parts: Parts) -> None:
@@ -166,14 +180,35 @@ def _personal_scores(form: NeuralScore, state: State, shape: Shape, users: Tenso
     return torch.from_numpy(request.scores)
 
 
-def _reach(products: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Units of the first layer, those first that most users can activate with some item, and how many of them each user
-    needs: a trained network has many that a user cannot. Sums over units, and their rounding, follow that order."""
-    most = products.amax(0) if len(products) else products.new_full(products.shape[1:], -torch.inf)
-    able = ~(offsets + most <= 0)  # what is not a number is not hidden
-    order = able.sum(0).argsort(descending=True, stable=True)
-    last = (able.index_select(1, order) * torch.arange(1, len(order) + 1, dtype=torch.int32)).amax(1)
-    return order, ((last + _LANES - 1) // _LANES * _LANES).clamp(1, len(order))
+class Reach:
+    """Which units of the first layer users can activate with some item: a trained network has many that a user cannot.
+    Sums over units, and their rounding, follow their order here."""
+
+    def __init__(self, products: Tensor, users: Tensor, net: Net) -> None:
+        """`products` [M, width]: x W_0 of the items; `users` [C, dim]: q."""
+        weights, bias = torch.from_numpy(net.user), torch.from_numpy(net.biases[0])
+        most = products.amax(0) if len(products) else torch.full_like(bias, -torch.inf)
+        some = torch.addmm(bias, users[:: max(1, len(users) // _SAMPLE)], weights)
+        self.order = _able(some, most).sum(0).argsort(descending=True, stable=True)
+        """Units, those first that most of some users can activate."""
+        weights, bias, most = weights[:, self.order], bias[self.order], most[self.order]
+        places = torch.arange(1, len(bias) + 1, dtype=torch.int32)
+        self.offsets = users.new_empty(len(users), len(bias))
+        """[C, width] what each user brings to the units."""
+        self.widths = torch.empty(len(users), dtype=torch.int32)
+        """[C] how many of them each needs."""
+
+        def fill(some: slice) -> None:
+            torch.addmm(bias, users[some], weights, out=self.offsets[some])
+            last = (_able(self.offsets[some], most) * places).amax(1)
+            self.widths[some] = ((last + _LANES - 1) // _LANES * _LANES).clamp(1, len(bias))
+
+        in_slices(len(users), fill, _LEAST // weights.numel())
+
+
+def _able(offsets: Tensor, most: Tensor) -> Tensor:
+    """Whether users can activate units; what is not a number is not hidden."""
+    return ~(offsets + most <= 0)
 
 
 def names_kept(form: NeuralScore) -> list[tuple[str, ...]]:
@@ -191,6 +226,13 @@ def put(private: Params, names: tuple[str, ...], users: Tensor, values: Tensor) 
     """The same back to where users keep them."""
     for name, part in zip(names, values.split([_size(private[name]) for name in names], 1), strict=True):
         private[name][users] = part.reshape(len(users), *private[name].shape[1:])
+
+
+def _of(values: Tensor, users: Tensor) -> Tensor:
+    """Values of these users, [C, width]; of all users, as they lie."""
+    flat = values.view(len(values), _size(values))
+    everybody = len(users) == len(values) and bool((users.diff() == 1).all())
+    return flat if everybody else flat[users]
 
 
 def _size(values: Tensor) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,13 +34,27 @@ class RoundReport:
     up_bytes: float
     down_bytes: float
     """Per device that took part."""
-    notes: Notes = field(default_factory=dict)
-    """Means of the devices' own figures, and what the method says of the new shared parameters."""
+    means: Mapping[str, float]
+    """Of the devices' own figures."""
+    inspected: Callable[[], Notes] = field(compare=False)
+    """What the method says of the new shared parameters; waits until that is known."""
+
+    @property
+    def notes(self) -> Notes:
+        """All that is noted of the round."""
+        return {**self.means, **self.inspected()}
+
+
+def at_once(work: Callable[[], Notes]) -> Callable[[], Notes]:
+    """Do the work; returns what gives its result."""
+    done = work()
+    return lambda: done
 
 
 def server_random(seed: int, round_: int, devices: Devices) -> Simulated:
     """Random numbers of the simulated server of some devices in a round; none of them has its number."""
-    return Simulated(torch.tensor([streams.key(seed, round_, -1)], device=devices.ptr.device))
+    # Filled in: a number that is copied to a GPU waits for all that the GPU has to do.
+    return Simulated(torch.full((1,), streams.key(seed, round_, -1), dtype=torch.int64, device=devices.ptr.device))
 
 
 def receive(method: DeviceMethod, state: State, aggregator: Aggregator, update: Update, users: Tensor) -> None:
@@ -60,9 +75,11 @@ def settle(
     random: Randomness,
     sum_: Sum = list,
     least: int = 1,
+    begin: Callable[[Callable[[], Notes]], Callable[[], Notes]] = at_once,
 ) -> RoundReport:
     """New shared parameters from what the devices of all processes sent. A mean counts `least` devices at least: those
-    that are missing count as devices that changed nothing. `random` is the server's own."""
+    that are missing count as devices that changed nothing. `random` is the server's own. `begin` begins to inspect the
+    parameters."""
     counts = torch.tensor([learned.up_bytes, learned.down_bytes, aggregator.devices], dtype=torch.float64)
     aggregator.total, figures, counted = sum_([aggregator.total, learned.figures, {"counts": counts}])
     up, down, devices = counted["counts"].tolist()
@@ -79,4 +96,4 @@ def settle(
     means = {name: float(total / number) for name, (total, number) in figures.items()}
     loss = means.pop(LOSS, None)
     each = max(devices, 1)  # possibly no device took part
-    return RoundReport(loss, up / each, down / each, {**means, **method.inspect(state.shared)})
+    return RoundReport(loss, up / each, down / each, means, begin(partial(method.inspect, state.shared)))

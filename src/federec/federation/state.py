@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,13 @@ class State:
 
     def copy(self) -> State:
         """An independent copy."""
+        return replace(self.begun(), shared={name: value.clone() for name, value in self.shared.items()})
+
+    def begun(self) -> State:
+        """What a round begins with that is played in this state: a copy of what it changes in place. Shared parameters
+        are not copied, because the server replaces them by new ones."""
         return State(
-            {name: value.clone() for name, value in self.shared.items()},
+            dict(self.shared),
             {name: duplicate(value) for name, value in self.private.items()},
             {name: store.copy() for name, store in self.stores.items()},
             {name: value.clone() for name, value in self.server.items()},

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from federec.cohort.draw import Devices
 from federec.kernels.cpu import Parts
+
+T = TypeVar("T")
 
 _before: ContextVar[int] = ContextVar("threads that torch had", default=0)
 
@@ -59,9 +61,10 @@ def _pool(count: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not come along
 
 
-def in_threads(count: int, work: Callable[[int], None]) -> None:
+def in_threads(count: int, work: Callable[[int], object]) -> None:
     """Call `work` with 0, 1, ..., count - 1, each in a thread of its own; with 0 in this one."""
-    others = [_pool(count - 1).submit(copy_context().run, work, number) for number in range(1, count)]
+    pool = _pool(max(count, threads()) - 1) if count > 1 else None  # the same for any count: threads are kept
+    others = [pool.submit(copy_context().run, work, number) for number in range(1, count)] if pool else []
     try:
         work(0)
     finally:
@@ -70,12 +73,28 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
         other.result()
 
 
+def aside(work: Callable[[], T]) -> Callable[[], T]:
+    """Begin `work` in another thread, if there are several; returns a function that waits for its result."""
+    if threads() > 1:
+        return _pool(threads() - 1).submit(copy_context().run, work).result
+    done = work()
+    return lambda: done
+
+
 def on_threads(ptr: NDArray[np.int64], kernel: Callable[[Parts], None]) -> None:
     """Call a kernel, which lets go of Python's lock, in all threads, which take the parts in turn. `ptr`: where each
     part begins."""
     count = len(ptr) - 1
     shared = Parts(ptr, np.zeros(1, np.int64), np.zeros((count, 8), np.int64))
     in_threads(min(threads(), count), lambda _: kernel(shared))
+
+
+def in_slices(length: int, work: Callable[[slice], object], least: int = 1) -> None:
+    """Call `work`, which lets go of Python's lock, with slices of a length, one for each thread. They have at least
+    `least` places, unless there are fewer."""
+    count = max(1, min(threads(), length // max(1, least)))
+    ends = [length * number // count for number in range(count + 1)]
+    in_threads(count, lambda number: work(slice(ends[number], ends[number + 1])))
 
 
 class Dealt(NamedTuple):

@@ -26,7 +26,7 @@ from federec.kernels.cpu import (
     shuffled,
 )
 from federec.kernels.machine import count_on
-from federec.kernels.pages import Pages, keep, recall
+from federec.kernels.pages import Kept, Pages, keep, make_kept, recall
 from federec.kernels.plgc import begin, end, logits, meet, mixed_errors, redundancy, weigh
 
 _FAINT = np.float32(1e-3)  # a scale below which rows are multiplied by it, before it loses digits
@@ -81,6 +81,7 @@ class Workspace(NamedTuple):
     """Where a thread keeps the device at hand."""
 
     samples: Samples
+    kept: Kept
     positive: Any
     """[rows]"""
     c: Any
@@ -138,6 +139,7 @@ def additive_workspace(n_items: int, most: int, dim: int) -> Workspace:
     rows = min(most, n_items)
     return Workspace(
         samples=make_samples(n_items, most),
+        kept=make_kept(rows),
         positive=np.empty(rows, np.bool_),
         c=floats(rows, dim),
         d=floats(rows, dim),
@@ -468,7 +470,7 @@ def additive_round(
             look_up(tables.common, ids, c)
             if tables.keeps:
                 look_up(tables.start, ids, d)
-                recall(tables.store, user, samples.slot_of, d)
+                found = recall(tables.store, user, samples.slot_of, workspace.kept, d)
             else:
                 d.fill(0)
             workspace.w[:dim] = tables.weights[user]
@@ -486,7 +488,7 @@ def additive_round(
                 laplace(c, ids, key, 0, noise)
             send(ids, c, tables.common, out.total[part], out.sent[index])
             if tables.keeps:
-                keep(tables.store, user, samples.slot_of, ids, d)
+                keep(tables.store, user, samples.slot_of, ids, workspace.kept, found, d)
             else:
                 release(samples, held)
         merge(parts.ended, part, out)

@@ -9,6 +9,7 @@ import numpy as np
 
 from federec import streams
 from federec.kernels.compiling import jit
+from federec.kernels.lanes import LINE, filled, minus, plus, read, write
 from federec.kernels.machine import count_on, fetch
 
 _GOLDEN = np.uint64(streams.GOLDEN & 0xFFFF_FFFF_FFFF_FFFF)
@@ -20,9 +21,8 @@ _LAPLACE = np.uint64(streams.LAPLACE)
 
 DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
-LINE = 16
-"""Numbers of 32 bits in a line of memory."""
-_AHEAD = 16  # rows that are on their way from memory while one is at work
+AHEAD = 32
+"""Rows that are on their way from memory while one is at work."""
 
 
 def floats(*sizes: int) -> Any:
@@ -90,6 +90,8 @@ class Outcome(NamedTuple):
     """[parts, values] the same of layers; no values where none are sent."""
     loss: Any
     """[parts, 8] the sum of the losses, and their number; the rest fills a line of memory. These are not merged."""
+    ranks: Any
+    """[C, lists] of the items asked for, in so many lists of the same length, the rank of the first of each."""
 
 
 class Request(NamedTuple):
@@ -351,12 +353,17 @@ def copy(values: Any, out: Any) -> None:
 @jit
 def look_up(table: Any, rows: Any, out: Any) -> None:
     """Copy these rows of a table."""
-    last = len(rows) - 1
+    last, dim = len(rows) - 1, out.shape[1]
+    whole = dim - dim % LINE
     for i in range(len(rows)):
-        row = rows[i]
-        fetch_row(table, rows[min(i + _AHEAD, last)])
-        for k in range(out.shape[1]):
+        row, later = rows[i], rows[min(i + AHEAD, last)]
+        for k in range(0, whole, LINE):
+            fetch(table, later, k)
+            write(out, i, k, read(table, row, k))
+        for k in range(whole, dim):
             out[i, k] = table[row, k]
+        if whole < dim:
+            fetch(table, later, whole)
 
 
 @jit
@@ -443,15 +450,23 @@ def send(ids: Any, table: Any, shared: Any, total: Any, sent: Any) -> None:
     written once: other threads write to the same line of memory."""
     rows: Any = 0
     values: Any = 0
-    last = len(table) - 1
+    last, dim = len(table) - 1, table.shape[1]
+    whole = dim - dim % LINE
     for row in range(len(table)):
-        item, changed = ids[row], np.int32(0)
-        fetch_row(total, ids[min(row + _AHEAD, last)])
-        fetch_row(shared, ids[min(row + _AHEAD, last)])
-        for k in range(table.shape[1]):
-            change = table[row, k] - shared[item, k]
-            total[item, k] += change
-            changed += np.int32(change != 0)
+        item, later, changed = ids[row], ids[min(row + AHEAD, last)], 0
+        for k in range(0, whole, LINE):
+            fetch(total, later, k)
+            fetch(shared, later, k)
+            change = minus(read(table, row, k), read(shared, item, k))
+            write(total, item, k, plus(read(total, item, k), change))
+            changed += filled(change)
+        for k in range(whole, dim):
+            rest = table[row, k] - shared[item, k]
+            total[item, k] += rest
+            changed += rest != 0
+        if whole < dim:
+            fetch(total, later, whole)
+            fetch(shared, later, whole)
         rows += changed > 0
         values += changed
     sent[0], sent[1], sent[2] = len(table), rows, values

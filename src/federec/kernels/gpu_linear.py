@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import triton.language as tl
 
 from federec.kernels.gpu import Batch, cells, error_of, jit, laplace, many, of_batch, report, send, unmark, values
+from federec.kernels.gpu_linear_once import Once, learn_once
 from federec.kernels.gpu_pages import keep, recall
 
 
@@ -60,6 +61,7 @@ class Buffers(NamedTuple):
 
     tables: Any
     marks: Any
+    lasts: Any
     errors: Any
     pulls: Any
     queue: Any
@@ -192,12 +194,12 @@ def _fetch(workspace, drawn, shared, device, DIM: tl.constexpr):
 
 
 @jit
-def _score(workspace, shared, w, b, ask, scores, asked, device, DIM: tl.constexpr):
-    """Scores with the device's rows; the server's, where it has none."""
+def _score(workspace, shared, w, b, ask, scores, asked, least, DIM: tl.constexpr):
+    """Scores with the device's rows, whose marks are not below `least`; the server's, where it has none."""
     for at in range(0, asked, workspace.tile.shape[0]):
         real = at + workspace.tile < asked
         item = tl.load(ask + at + workspace.tile, mask=real, other=0)
-        own = real & (tl.load(workspace.mark + item, mask=real, other=0) == device + 1)
+        own = real & (tl.load(workspace.mark + item, mask=real, other=0) >= least)
         place = cells(item, workspace.k, DIM)
         rows = tl.load(workspace.table + place, mask=values(own, workspace.k, DIM), other=0.0)
         rows += tl.load(shared + place, mask=values(real & (own == 0), workspace.k, DIM), other=0.0)
@@ -230,12 +232,13 @@ def _send(workspace, drawn, shared, total, quantiles, key, device, plan, NOISY: 
 def linear_round(
     tables, store, drawn, asks, outcome, quantiles, buffers, plan, devices, n_items, most_pages, shuffled, asked,
     ALTERNATE: tl.constexpr, REBUILT: tl.constexpr, SHARP: tl.constexpr, NOISY: tl.constexpr,
-    OWN: tl.constexpr, JUDGED: tl.constexpr,
+    OWN: tl.constexpr, JUDGED: tl.constexpr, ONCE: tl.constexpr,
     PAGE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One round of the devices: private weights step in place, changes of rows are added up, and items are scored with
     each device's own rows, by its own weights or those of a judge. OWN rows step in the store; then nothing is scored
-    or sent. REBUILT: w is, in every round, as in FedRecon."""
+    or sent. REBUILT: w is, in every round, as in FedRecon. ONCE: a batch is not larger than a tile, w is not rebuilt,
+    nothing is moved uphill and no rows are OWN."""
     program = tl.program_id(0).to(tl.int64)
     workspace = Workspace(
         buffers.tables + program * n_items * DIM,
@@ -245,24 +248,35 @@ def linear_round(
         tl.arange(0, TILE),
         tl.arange(0, WIDTH),
     )
+    once = Once(workspace.table, workspace.mark, buffers.lasts + program * n_items, workspace.tile, workspace.k)
+    clock = tl.full((), TILE, tl.int32)
     shared = tables.rows
     k = workspace.k
     device = tl.atomic_add(buffers.queue, 1, sem="relaxed")
     while device < devices:
+        following = tl.atomic_add(buffers.queue, 1, sem="relaxed")
         user = tl.load(drawn.users + device)
         first = tl.load(drawn.first + device)
         count = tl.load(drawn.counts + device)
+        key = tl.load(drawn.keys + device)
         w = tl.load(tables.weights + user * DIM + k, mask=k < DIM, other=0.0)
         b = tl.load(tables.biases + user)
         mine = Batch(drawn.samples, drawn.order, first, count, False)
-        held = _fetch(workspace, mine, shared, device, DIM)
-        tl.debug_barrier()
+        loss = 0.0
+        steps = 0
+        least = device + 1
+        if ONCE:
+            least = clock
+            whole = Batch(drawn.samples, drawn.order, first, count, count > plan.batch)
+            w, b, loss, steps, held, rows, changed, clock = learn_once(
+                once, whole, w, b, clock, plan, shared, outcome.total, quantiles, key, shuffled, ALTERNATE, NOISY, DIM
+            )
+        else:
+            held = _fetch(workspace, mine, shared, device, DIM)
+            tl.debug_barrier()
         if OWN:
             recall(store, store.pages + user * most_pages, user, workspace, device, PAGE, DIM)
             tl.debug_barrier()
-
-        loss = 0.0
-        steps = 0
         if REBUILT:  # w from nothing, rows frozen; then the rows, w frozen
             whole = Batch(drawn.samples, drawn.order, first, count, True)
             half = (count + 1) // 2
@@ -274,7 +288,7 @@ def linear_round(
                 w, b, loss, steps = _pass(
                     workspace, whole, begin, count, w, b, loss, steps, plan, SHARP, DIM, WEIGHTS=False
                 )
-        else:
+        elif not ONCE:
             order = drawn.order
             for _ in range(plan.epochs):
                 whole = Batch(drawn.samples, order, first, count, count > plan.batch)
@@ -294,13 +308,13 @@ def linear_round(
                 w = tl.load(asks.judges + place * (DIM + 1) + k, mask=k < DIM, other=0.0)
                 b = tl.load(asks.judges + place * (DIM + 1) + DIM)
             here = place * asked
-            _score(workspace, shared, w, b, asks.items + here, asks.scores + here, asked, device, DIM)
+            _score(workspace, shared, w, b, asks.items + here, asks.scores + here, asked, least, DIM)
             tl.debug_barrier()
-            key = tl.load(drawn.keys + device)
-            rows, changed = _send(workspace, mine, shared, outcome.total, quantiles, key, device, plan, NOISY, DIM)
+            if not ONCE:
+                rows, changed = _send(workspace, mine, shared, outcome.total, quantiles, key, device, plan, NOISY, DIM)
             report(outcome.figures, device, devices, loss, steps, held, rows, changed)
         tl.debug_barrier()  # the table is the next device's
-        device = tl.atomic_add(buffers.queue, 1, sem="relaxed")
+        device = following
 
 
 @many

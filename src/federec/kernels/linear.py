@@ -30,9 +30,11 @@ from federec.kernels.cpu import (
     shuffled,
     sigmoid,
 )
+from federec.kernels.lanes import LINE, minus, read, times, write
 from federec.kernels.machine import count_on
-from federec.kernels.pages import Pages, keep, recall
+from federec.kernels.pages import Kept, Pages, keep, make_kept, recall
 from federec.kernels.plgc import begin, blend, end, step_mixed
+from federec.kernels.ranks import rank_lists
 
 _STILL = np.float32(0.0)
 _FACTORS = 1000  # of at most 2 each, whose product a float64 holds
@@ -80,6 +82,7 @@ class Workspace(NamedTuple):
     """Where a thread keeps the device at hand."""
 
     samples: Samples
+    kept: Kept
     table: Any
     """[rows, dim]"""
     slots: Any
@@ -99,6 +102,7 @@ def linear_workspace(n_items: int, most: int, dim: int, batch: int) -> Workspace
     rows = min(most, n_items)
     return Workspace(
         samples=make_samples(n_items, most),
+        kept=make_kept(rows),
         table=floats(rows, dim),
         slots=np.empty(most, np.int32),
         sides=floats(most),
@@ -189,9 +193,13 @@ def _pull(table: Any, slots: Any, error: Any, bias: bool, gradient: Any) -> None
 @jit
 def _push(table: Any, slots: Any, error: Any, rate: Any, w: Any) -> None:
     """Rows step along w; one that the batch holds twice moves by both errors."""
+    dim, along = table.shape[1], w.reshape(1, len(w))
+    whole = dim - dim % LINE
     for i in range(len(slots)):
         row, scale = slots[i], rate * error[i]
-        for k in range(table.shape[1]):
+        for k in range(0, whole, LINE):
+            write(table, row, k, minus(read(table, row, k), times(read(along, 0, k), scale)))
+        for k in range(whole, dim):
             table[row, k] -= scale * w[k]
 
 
@@ -340,9 +348,9 @@ def linear_round(
     players: Any, out: Any,
 ) -> None:  # fmt: skip
     """The round of one thread's users. Their w and b step in place, the changes of their rows are added up, and items
-    are scored with each device's own rows, by its own weights or those of a judge. Private rows step in the store; then
-    nothing is scored or sent. `mix`: see `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all samples
-    weigh the same."""
+    are scored and ranked with each device's own rows, by its own weights or those of a judge. Private rows step in the
+    store; then nothing is scored or sent. `mix`: see `kernels.plgc`; None: nothing is mixed. `emphasis`: None where all
+    samples weigh the same."""
     samples, shared, judges = workspace.samples, tables.rows, players.judges
     dim = shared.shape[1]
     part = count_on(parts.next)
@@ -354,7 +362,7 @@ def linear_round(
             _mark_positives(samples.drawn[:count], stride)
             look_up(shared, ids, table)
             if plan.own:
-                recall(tables.store, user, samples.slot_of, table)
+                found = recall(tables.store, user, samples.slot_of, workspace.kept, table)
             w = _with_bias(tables.weights, tables.biases, user, workspace.w)
             begin(mix, user, table)
             emphasise(emphasis, user, samples.slot_of, held)
@@ -362,7 +370,7 @@ def linear_round(
             _keep(w, tables.weights, tables.biases, user)
             end(mix, user)
             if plan.own:
-                keep(tables.store, user, samples.slot_of, ids, table)
+                keep(tables.store, user, samples.slot_of, ids, workspace.kept, found, table)
                 continue
             place = players.places[index]
             ask, scores = players.ask[place], out.scores[place]
@@ -370,6 +378,7 @@ def linear_round(
             _score(samples.slot_of, table, shared, judge, ask, scores)
             if mix is not None:
                 blend(scores, judge, shared, ask, judges[place, dim + 1] if len(judges) else mix.state[1])
+            rank_lists(scores, out.ranks[place])
             if noise.scale > 0:
                 laplace(table, ids, key, 0, noise)
             send(ids, table, shared, out.total[part], out.sent[index])

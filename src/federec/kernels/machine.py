@@ -21,19 +21,22 @@ def _count_on(_: Any, counter: Any) -> Any:
     return types.int64(counter), code
 
 
+def pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """To the value at a place in a table: the first three arguments are the table, a row and a column."""
+    table = signature.args[0]
+    array = context.make_array(table)(context, builder, arguments[0])
+    place = [context.cast(builder, arguments[i], signature.args[i], types.int64) for i in (1, 2)]
+    return cgutils.get_item_pointer(context, builder, table, array, place)
+
+
 def _fetch(_: Any, table: Any, row: Any, column: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        place = [
-            context.cast(builder, value, kind, types.int64)
-            for value, kind in zip(arguments[1:], signature.args[1:], strict=True)
-        ]
-        value = cgutils.get_item_pointer(context, builder, signature.args[0], array, place)
+        value = pointer(context, builder, signature, arguments)
         kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        read, keep, data = (ir.Constant(_INT, number) for number in (0, 3, 1))
-        builder.call(function, [builder.bitcast(value, _BYTES), read, keep, data])
+        read, level, data = (ir.Constant(_INT, number) for number in (0, 2, 1))
+        builder.call(function, [builder.bitcast(value, _BYTES), read, level, data])
         return context.get_dummy_value()
 
     return types.void(table, row, column), code
@@ -44,4 +47,5 @@ count_on: Any = intrinsic(_count_on)
 comes later sees all that earlier ones wrote before."""
 
 fetch: Any = intrinsic(_fetch)
-"""`fetch(table, row, column)`: begin to load the line of memory with that value."""
+"""`fetch(table, row, column)`: begin to load the line of memory with that value into the second cache, which can wait
+for more lines at a time than the first one."""

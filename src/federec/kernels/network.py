@@ -365,7 +365,7 @@ class Users(NamedTuple):
     """What the network takes of the users who ask."""
 
     values: Any
-    """[C, product + dim] p and q."""
+    """[C, product] p."""
     offsets: Any
     """[C, width] what they bring to the first layer."""
     widths: Any
@@ -398,7 +398,7 @@ def network_scores(parts: Any, net: Any, tile: Any, items: Any, users: Any, scor
 
 @jit
 def load_layers(layers: Any, user: int, out: Any) -> None:
-    """A user's own layers as one vector."""
+    """A user's own layers, or p and q, as one vector."""
     start = 0
     for layer in range(len(layers)):
         values = layers[layer][user]

@@ -93,14 +93,14 @@ class Server(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What the users who play keep, which steps in place."""
+    """What all users keep, which steps in place."""
 
-    values: Any
-    """[C, product + dim] p and q."""
-    m: Any
-    v: Any
-    t: Any
-    """Adam's moments of them, and the number of its steps."""
+    values: tuple[Any, ...]
+    """p [N, product] and q [N, dim]."""
+    m: tuple[Any, ...]
+    v: tuple[Any, ...]
+    t: tuple[Any, ...]
+    """Adam's moments of them, and the number of its steps [N, 1]; without rows where they do not step by Adam."""
     layers: tuple[Any, ...]
     """[N, values] all users' layers where they are private; else without rows."""
 
@@ -270,7 +270,7 @@ def _step_rows(table: Any, rows: Any, v: Any, x: Any, rate: Any) -> None:
 
 @jit
 def _learn(
-    workspace: Any, mixing: Any, emphasis: Any, start: int, stop: int, plan: Any, server: Any, m: Any, v: Any, t: Any,
+    workspace: Any, mixing: Any, emphasis: Any, start: int, stop: int, plan: Any, server: Any, own: Any, user: int,
     loss: Any,
 ) -> None:  # fmt: skip
     """One step on samples start .. stop; where rows step after all else, the second half of it is theirs."""
@@ -296,11 +296,11 @@ def _learn(
         if last:
             _step_rows(local, rows, batch.v, batch.x, plan.item_rate if plan.moves else np.float32(-1.0))
         if first:
-            _step_score(workspace, plan, m, v, t)
+            _step_score(workspace, plan, own, user)
 
 
 @jit
-def _step_score(workspace: Any, plan: Any, m: Any, v: Any, t: Any) -> None:
+def _step_score(workspace: Any, plan: Any, own: Any, user: int) -> None:
     """Layers, p and q step; layers that stay are to be sent as a gradient."""
     if plan.moves or plan.dual:
         _step(workspace.net.flat, workspace.gradient.flat, plan.layer_rate)
@@ -310,9 +310,13 @@ def _step_score(workspace: Any, plan: Any, m: Any, v: Any, t: Any) -> None:
     if plan.moves:
         _step(workspace.user, workspace.user_gradient, plan.rate)
     else:
-        for k in range(len(t)):
-            t[k] += 1
-        _adam(workspace.user, workspace.user_gradient, m, v, t[0], plan)
+        start = 0
+        for part in range(len(own.m)):
+            m, v, t = own.m[part][user], own.v[part][user], own.t[part][user]
+            some = slice(start, start + len(m))
+            t[0] += 1
+            _adam(workspace.user[some], workspace.user_gradient[some], m, v, t[0], plan)
+            start += len(m)
 
 
 @jit
@@ -367,7 +371,7 @@ def _add_noise(noise: Any, ids: Any, table: Any, product: int, outbox: Any, ends
 
 @jit
 def _keep_layers(values: Any, layers: Any, user: int) -> None:
-    """The user's own layers for the next round."""
+    """The user's own layers, or p and q, for the next round."""
     start = 0
     for layer in range(len(layers)):
         out = layers[layer][user]
@@ -403,7 +407,7 @@ def neural_round(
                 table.fill(0)
             if mixing is not None:
                 begin(mixing.mix, user, table)
-            copy(own.values[index], workspace.user)
+            load_layers(own.values, user, workspace.user)
             if plan.dual:
                 load_layers(own.layers, user, workspace.net.flat)
                 turn(workspace.net)
@@ -419,9 +423,8 @@ def neural_round(
                     slots[sample] = drawn[samples.sorting.order[sample]]
                 for start in range(0, count, span):
                     stop = min(count, start + span)
-                    m, v, t = own.m[index], own.v[index], own.t[index]
-                    _learn(workspace, mixing, emphasis, start, stop, plan, server, m, v, t, out.loss[part])
-            copy(workspace.user, own.values[index])
+                    _learn(workspace, mixing, emphasis, start, stop, plan, server, own, user, out.loss[part])
+            _keep_layers(workspace.user, own.values, user)
             if mixing is not None:
                 end(mixing.mix, user)
             if plan.dual:

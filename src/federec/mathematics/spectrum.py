@@ -12,10 +12,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_ROWS = 512
+"""Of a table on a CPU that are turned into 64-bit numbers at a time: they stay in cache."""
+
+
 def singular_values(table: Tensor) -> Tensor:
     """Singular values of a table [M, dim], largest first: from its dim x dim gram matrix, so cheap for many items."""
-    table = table.double()
-    gram = (table.T @ table).cpu().numpy()  # a GPU, and torch, take longer to begin than this is work
+    size = len(table) if table.is_cuda else _ROWS
+    total = torch.zeros(table.shape[1], table.shape[1], dtype=torch.float64, device=table.device)
+    for part in table.split(max(1, size)):
+        rows = part.double()
+        total.addmm_(rows.T, rows)
+    gram = total.cpu().numpy()  # a GPU, and torch, take longer to begin than the rest is work
     if not np.isfinite(gram).all():  # a run that diverged
         return torch.full((len(gram),), torch.nan, dtype=torch.float64)
     return torch.from_numpy(np.sqrt(np.linalg.eigvalsh(gram)[::-1].clip(0)))

@@ -102,6 +102,8 @@ _PUBLISHED = ("lastfm-2k-tags",)
 """Sets that are only there to compare with published figures."""
 _ORDER = ("fednext", "fedsasrec", "sasrec", "fedmf+recency", "pfedrec+recency")
 """Rows that learn from the order of items, which only times give."""
+_ONLY_TUNED = (*_ORDER, "lightgcn")
+"""Rows that are in none of the papers' tables, so that no paper has settings for them."""
 
 TUNED = Grid(
     "tuned",
@@ -236,9 +238,11 @@ GRIDS = {
 
 def kinds_of(row: Row, data: str) -> tuple[Kind, ...]:
     """The kinds of runs that a row has on a data set."""
+    in_papers = row.label not in _ONLY_TUNED
     if data in _PUBLISHED:
-        return ("paper",)
-    return KINDS if row in TUNED.rows and has_order(row.label, data) else ("paper", "clean")
+        return ("paper",) if in_papers else ()
+    tuned = row in TUNED.rows and has_order(row.label, data)
+    return tuple(kind for kind in KINDS if (tuned if kind == "tuned" else in_papers))
 
 
 def has_order(label: str, data: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Protocol
@@ -15,8 +15,10 @@ from torch import Tensor
 
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
+from federec.evaluation.evaluator import Sampled
 from federec.federation.channel import Link
 from federec.federation.engine import compiled, fused_round, fused_scores, neighbours, warm_up
+from federec.federation.fused import LinearRound
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, Ranking, rank_own, score_global
 from federec.federation.server import RoundReport, Sum
@@ -158,19 +160,22 @@ class Fused:
         if thorough:
             whole = torch.stack(thorough).any(0)
             all_items = torch.arange(self.devices.n_items, device=users.device)
-            for some in (chosen for part in parts for chosen in _some(part[whole[part]], self.full)):
+            for some in (chosen for part in parts for chosen in some_at_a_time(part[whole[part]], self.full)):
                 # A user learns only once, so the rankings share all items' scores.
                 scores = playing.play(some, all_items.expand(len(some), -1))
                 with all_torch_threads():
                     for ranks in own:
                         ranks.add(some, partial(scores.gather, 1))
-            parts = tuple(some for part in parts for some in _some(part[~whole[part]], self.few))
+            parts = tuple(some for part in parts for some in some_at_a_time(part[~whole[part]], self.few))
         with one_torch_thread():
             few = [ranks for ranks in own if ranks.whole is None]
             assert len(few) <= 1  # a second one would have the users learn again
             for some in parts:
                 for ranks in few:
-                    ranks.add(some, partial(playing.play, some))
+                    if isinstance(playing, LinearRound) and isinstance(ranks, Sampled) and ranks.of.complete:
+                        ranks.add_ranks(some, partial(playing.rank, some))
+                    else:
+                        ranks.add(some, partial(playing.play, some))
             if len(others) or not parts:  # call the kernel once even without users: `finish` needs its record
                 playing.play(others, others.new_zeros(len(others), 0))
         report = playing.finish(sum_)
@@ -188,7 +193,7 @@ class Fused:
         if self._parts is None or self._parts[0] is not users:
             ranked = self.evaluated[users]
             asked = users[ranked]
-            self._parts = users, (tuple(_some(asked, self.few)), users[~ranked])
+            self._parts = users, (tuple(some_at_a_time(asked, self.few)), users[~ranked])
         return self._parts[1]
 
     def score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
@@ -200,6 +205,9 @@ def _on_cpu(devices: Devices) -> bool:
     return devices.ptr.device.type == "cpu"
 
 
-def _some(users: Tensor, size: int) -> Iterable[Tensor]:
-    """The users, `size` at a time; torch would split nobody into one part."""
-    return users.split(size) if len(users) else ()
+def some_at_a_time(users: Tensor, size: int) -> Sequence[Tensor]:
+    """The users, `size` at a time; torch would split nobody into one part. A few of them stay the same tensor, because
+    what is known of it is used again."""
+    if len(users) <= size:
+        return (users,) if len(users) else ()
+    return list(users.split(size))

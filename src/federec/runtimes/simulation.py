@@ -49,7 +49,7 @@ from federec.methods.forms import DecayedPairs, NeuralScore
 from federec.runs.config import RunConfig
 from federec.runs.group import ALONE, Group
 from federec.runs.loop import EngineChoice, Played, Review, Trainer
-from federec.runtimes.engines import Engine, Fused, Stacked
+from federec.runtimes.engines import Engine, Fused, Stacked, some_at_a_time
 
 _POOLED = 256
 """Users whom a centralised method scores at a time."""
@@ -268,7 +268,7 @@ class DeviceTrainer:
     def _play(self, round_: int) -> Played:
         compiling = self.engine.warm_up(self.state)
         began = time.perf_counter()
-        model = self.state.copy() if self.own else self.state
+        model = self.state.begun() if self.own else self.state
         ranks, chosen = self.evaluator.sampled(), self.chosen(round_)
         rankings: list[Sampled | SampleRanks] = [ranks, *self.selection.rankings(round_)]
         own = rankings if self.own else []
@@ -363,6 +363,8 @@ class DeviceTrainer:
 
     def chosen(self, round_: int) -> Tensor:
         """The users of a round."""
+        if self.participation >= 1:
+            return self.learners
         chosen = select(len(self.learners), self.participation, self.seed, round_, self.poisson)
         if len(chosen) == len(self.learners):  # the same tensor in every round: what is known of it is used again
             return self.learners
@@ -376,6 +378,8 @@ class DeviceTrainer:
         self, values: list[Params], ranks: Sequence[Sampled | SampleRanks | Full], idle: bool = False
     ) -> list[Params]:
         """Sums over all processes. Each process has ranked its own users; the rankings are completed on the way."""
+        if self.group.size == 1:
+            return values
         sums = self.group.sum([*values, *(ranking.tensors() for ranking in ranks)], idle)
         for ranking, whole in zip(ranks, sums[len(values) :], strict=True):
             ranking.complete(whole)
@@ -385,7 +389,8 @@ class DeviceTrainer:
         """Rank the users who are not ranked yet with the server's rows."""
         few = ranks.whole is None
         with nullcontext() if few else all_torch_threads():
-            for users in self.group.mine(ranks.missing()).split(self.engine.few if few else self.engine.full):
+            missing, size = self.group.mine(ranks.missing()), self.engine.few if few else self.engine.full
+            for users in some_at_a_time(missing, size):
                 ranks.add(users, partial(self.engine.score, state, users))
 
 

@@ -49,7 +49,7 @@ class Format:
         dense = self.table(rows, width, n_items)
         if self.rows != "changed":
             return dense
-        by_value = rows * (ID_BYTES + self.row_bytes + _octets(width)) + (values * self.value_bits + 7) // 8
+        by_value = rows * (ID_BYTES + self.row_bytes + _octets(width)) + self._packed(values)
         return torch.minimum(dense, by_value)
 
     def layer(self, values: Tensor, width: int) -> Tensor:
@@ -57,7 +57,7 @@ class Format:
         whole = self.row_bytes + self._bytes(width)
         if self.rows == "all":
             return torch.full_like(values, whole)
-        return (self.row_bytes + (values * self.value_bits + 7) // 8 + _octets(width)).clamp(max=whole)
+        return (self.row_bytes + self._packed(values) + _octets(width)).clamp(max=whole)
 
     def update(self, update: Update) -> Tensor:
         """Bytes of each device's update, [C]."""
@@ -71,6 +71,12 @@ class Format:
 
     def _bytes(self, values: int) -> int:
         return -(-values * self.value_bits // 8)
+
+    def _packed(self, values: Tensor) -> Tensor:
+        """Bytes of so many values, one after the other."""
+        if self.value_bits % 8 == 0:  # a division takes longer than the rest
+            return values * (self.value_bits // 8)
+        return (values * self.value_bits + 7) // 8
 
 
 class Promise(NamedTuple):
