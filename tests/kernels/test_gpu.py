@@ -199,6 +199,7 @@ NEURAL = {
     "fedrecgel": ("fedrecgel", (), {**NET, "mlp_dim": 6, "epochs": 1}),
     "fedrecgel, two passes": ("fedrecgel", (), {**NET, "mlp_dim": 6, "epochs": 2, "rho_shared": 0.3}),
     "fedrecgel, one layer": ("fedrecgel", (), {"hidden": (7,), "mlp_dim": 6}),
+    "fedrecgel, wide": ("fedrecgel", (), {"hidden": (120, 50, 20), "mlp_dim": 70, "epochs": 1}),
     "fedncf, wide": ("fedncf", (), {"hidden": (32, 20), "dim": 31, "user_lr": 2.0}),
     "fedrecgel, flat": ("fedrecgel", (), {**NET, "mlp_dim": 6, "rho_shared": 0.0, "rho_private": 0.0}),
     "fedncf+recency+ldp": ("fedncf", ("recency", "ldp"), {**NET, "user_lr": 2.0}),
@@ -206,26 +207,27 @@ NEURAL = {
 }
 
 
-@pytest.mark.parametrize(("rounds", "tolerance"), [(1, 1e-4), (3, 1e-3)])
 @pytest.mark.parametrize("case", NEURAL)
-def test_the_kernel_plays_the_same_round_of_a_network(small, split, monkeypatch, case, rounds, tolerance):
+def test_the_kernel_plays_the_same_rounds_of_a_network(small, split, monkeypatch, case):
+    """Each round begins where torch is: rounding opens or shuts a ReLU unit now and then, and Adam, whose first steps
+    have one size whatever the gradient's, carries that on."""
     monkeypatch.setattr(fused_gpu, "_MOST", 700)  # samples at once: in several parts
     monkeypatch.setattr(fused_gpu_neural, "_VALUES", 512)  # of rows at once: in several tiles
     name, plugins, settings = NEURAL[case]
     method, users = small(name, plugins, **settings), torch.tensor([1, 4, 0, 7, 8, 2])
     devices, there = Devices.of(split, True), Devices.of(split, True, PLACE)
-    stacked, fused = (State.start(method, 60, 9, 1, place) for place in ("cpu", PLACE))
-    chosen = users.to(PLACE)
-    for round_ in range(1, rounds + 1):
+    stacked, chosen = State.start(method, 60, 9, 1), users.to(PLACE)
+    for round_ in range(1, 4):
+        fused = State.of({key: value.numpy() for key, value in stacked.copy().tensors().items()}, PLACE)
         slow = play(method, stacked, devices, users, 7, round_)
         playing = begun(method, fused, there, 7, round_)
         playing.play(chosen, users.new_zeros(len(users), 0, device=PLACE))
         quick = playing.finish()
-        assert quick.loss == pytest.approx(slow.loss, rel=tolerance)
-    assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
-    for key, value in stacked.tensors().items():
-        close(fused.tensors()[key], value, tolerance)
-    same_scores(method, fused, stacked, there, users, tolerance)
+        assert quick.loss == pytest.approx(slow.loss, rel=1e-4)
+        assert (quick.up_bytes, quick.down_bytes) == (slow.up_bytes, slow.down_bytes)
+        for key, value in stacked.tensors().items():
+            close(fused.tensors()[key], value, 1e-4)
+    same_scores(method, fused, stacked, there, users, 1e-4)
 
 
 def test_streams_follow_the_numbers_of_the_devices(split):
@@ -242,7 +244,7 @@ def test_streams_follow_the_numbers_of_the_devices(split):
         first += length
 
 
-EVERY = [*PLAIN, *PLUGGED, ("fedrap", ()), ("fedncf", ())]
+EVERY = [*PLAIN, *PLUGGED, ("fedrap", ()), ("fedncf", ()), ("fedrecgel", ())]
 
 
 @pytest.mark.parametrize(
@@ -253,12 +255,12 @@ EVERY = [*PLAIN, *PLUGGED, ("fedrap", ()), ("fedncf", ())]
         ("fedrap", ("recency",)),
         ("fedrap", ("sam",)),
         ("fedrap", ("plgc",)),
-        ("fedrecgel", ()),  # at its default width
+        ("fedrecgel", ()),
     ],
     ids=str,
 )
 def test_what_has_no_kernel_there_is_left_to_torch(small, name, plugins):
-    method = small(name, plugins)
+    method = small(name, plugins, **({"mlp_dim": 129} if name == "fedrecgel" else {}))
     assert fits(method.fused_form(60), "cpu") and not fits(method.fused_form(60), "cuda")
     assert why_not(method, 60, "cuda").startswith("no kernel on a GPU")
 

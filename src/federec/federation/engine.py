@@ -74,12 +74,12 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
             SampledProducts: Kernels(fused_products.ProductsRound, fused_products.products_scores),
         }
-    from federec.federation import fused_gpu, fused_gpu_neural  # they need triton
+    from federec.federation import fused_gpu, fused_gpu_neural, fused_gpu_phases  # they need triton
 
     return {
         LinearScore: Kernels(fused_gpu.LinearRound, fused_gpu.linear_scores, _linear_lacks),
         AdditiveScore: Kernels(fused_gpu.AdditiveRound, fused_gpu.additive_scores, _additive_lacks),
-        NeuralScore: Kernels(fused_gpu_neural.NeuralRound, fused_gpu_neural.neural_scores, _neural_lacks),
+        NeuralScore: Kernels(fused_gpu_phases.neural_round, fused_gpu_neural.neural_scores, _neural_lacks),
     }
 
 
@@ -106,13 +106,14 @@ def _additive_lacks(form: AdditiveScore) -> str | None:
 
 
 def _neural_lacks(form: NeuralScore) -> str | None:
-    from federec.federation.fused_gpu_neural import WIDEST  # needs triton
+    from federec.federation import fused_gpu_neural, fused_gpu_phases  # they need triton
 
     if form.dual:
         return "keeps a network on the device"
     if form.mixing is not None:
         return "mixes rows"
-    return f"takes layers wider than {WIDEST}" if form.widest > WIDEST else None
+    widest = fused_gpu_phases.WIDEST if form.gradients else fused_gpu_neural.WIDEST
+    return f"takes layers wider than {widest}" if form.widest > widest else None
 
 
 def _unplayed(form: Form, device: str) -> str | None:

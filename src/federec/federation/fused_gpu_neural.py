@@ -9,10 +9,9 @@ from torch import Tensor
 
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
-from federec.cohort.optim import Adam
 from federec.federation.fused_base import RoundInputs
 from federec.federation.fused_gpu import GpuRound, laplace_quantiles, padded
-from federec.federation.fused_neural import names_kept, put, taken
+from federec.federation.fused_neural import put, taken
 from federec.federation.state import State
 from federec.kernels import gpu_network
 from federec.kernels.gpu import Drawn, Outcome
@@ -37,14 +36,12 @@ class NeuralRound(GpuRound):
         super().__init__(None, self.rows, inputs)
         self.layers = form.layers
         self.flat, self.shape = network(inputs.state, form)
-        # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
-        self.known = first_products(inputs.state, form) if form.gradients else self.flat
         self.layer_totals = [torch.zeros_like(self.flat)]
 
     def launch(self, programs: int, drawn: Drawn, longest: int, asked: Asked, judged: bool, outcome: Outcome) -> None:
         form, method, shape = self.form, self.method, self.shape
         n_items, width = self.rows.shape
-        most = min(longest, n_items) if form.gradients else min(longest, n_items, method.batch)
+        most = min(longest, n_items, method.batch)
         sharp = form.rho_shared > 0 or form.rho_private > 0
         values = shape.ends[-1]
         buffers = gpu_network.Buffers(
@@ -70,19 +67,13 @@ class NeuralRound(GpuRound):
             layer_rate=form.layer_rate,
             rho_shared=form.rho_shared,
             rho_private=form.rho_private,
-            beta1=Adam.beta1,
-            beta2=Adam.beta2,
-            eps=Adam.eps,
             laplace=form.laplace,
         )
-        kept = [taken(self.state.private, names, drawn.users) for names in names_kept(form)]
-        own = gpu_network.Own(*(*kept, kept[0], kept[0], kept[0])[:4])
-        if form.gradients:  # the counts of all names are the same
-            own = own._replace(t=kept[3][:, 0].contiguous())
+        vectors = taken(self.state.private, form.users, drawn.users)
         totals = torch.zeros(programs, values, device=self.device)
         gpu_network.network_round[(programs,)](
-            gpu_network.Server(self.rows, self.flat, self.known),
-            own,
+            gpu_network.Server(self.rows, self.flat, self.flat),
+            vectors,
             drawn,
             gpu_network.Outcome(outcome.total, totals, outcome.figures),
             self.emphasis(),
@@ -93,7 +84,6 @@ class NeuralRound(GpuRound):
             n_items=n_items,
             shuffled=drawn.order.shape[1],
             most=most,
-            STEPS=not form.gradients,
             SHARP=sharp,
             NOISY=form.laplace > 0,
             EMPHASISED=form.emphasis is not None,
@@ -102,10 +92,7 @@ class NeuralRound(GpuRound):
             **tiled(shape),
         )
         self.layer_totals.append(totals.sum(0))
-        if form.gradients:
-            kept[3] = own.t[:, None].expand(-1, kept[3].shape[1])
-        for names, value in zip(names_kept(form), kept, strict=True):
-            put(self.state.private, names, drawn.users, value)
+        put(self.state.private, form.users, drawn.users, vectors)
 
     def change(self) -> Params:
         tables = [self.state.shared[name] for name in self.form.tables]
@@ -177,8 +164,11 @@ def neural_scores(
     rows = torch.cat([state.shared[name] for name in form.tables], 1)
     server = gpu_network.Server(rows, flat, first_products(state, form))
     out, asked, tiles = torch.empty(items.shape, device=users.device), items.shape[1], tiled(shape)
+    precision = "ieee"
+    if max(shape.wide) > WIDEST:  # tensor cores, as exact: three products of two parts
+        tiles, precision = {"TILE": 64, "num_warps": 4, "num_stages": 1}, "tf32x3"
     with torch.cuda.device_of(users):
         gpu_network.network_scores[(len(users), -(-asked // tiles["TILE"]))](
-            server, values, offsets, items.contiguous(), out, asked=asked, SHAPE=shape, **tiles
+            server, values, offsets, items.contiguous(), out, asked=asked, SHAPE=shape, PRECISION=precision, **tiles
         )
     return out

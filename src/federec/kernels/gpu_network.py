@@ -1,5 +1,6 @@
-"""The GPU's round of methods whose score is a narrow network: FedNCF, and FedRecGEL with layers up to 32 wide; with or
-without sharpness-aware steps, emphasis on new items and noise on what is sent.
+"""The GPU's round of methods whose rows and layers step on the device and whose score is a narrow network: FedNCF, with
+or without sharpness-aware steps, emphasis on new items and noise on what is sent. `gpu_phases` plays those that send
+gradients.
 
     z_ij = h . [p_i * v_j, t_ij] + b,      t_ij = relu(... relu(q_i U + x_j W_0 + b_0) W_1 + b_1 ...)
 
@@ -29,9 +30,6 @@ class Plan(NamedTuple):
     layer_rate: Any
     rho_shared: Any
     rho_private: Any
-    beta1: Any
-    beta2: Any
-    eps: Any
     laplace: Any
 
 
@@ -44,17 +42,6 @@ class Server(NamedTuple):
     """All layers, as one vector."""
     known: Any
     """[n_items, width] x W_0 of all items, where rows and layers do not move."""
-
-
-class Own(NamedTuple):
-    """What the devices keep, in the order in which they play."""
-
-    vectors: Any
-    """[devices, product + dim] p and q."""
-    m: Any
-    v: Any
-    t: Any
-    """Adam's moments of them, and the number of its steps."""
 
 
 class Emphasis(NamedTuple):
@@ -100,7 +87,7 @@ class Workspace(NamedTuple):
     """Where a program keeps the device at hand."""
 
     table: Any
-    """[n_items, product + dim] its rows if they move, else their gradients added up."""
+    """[n_items, product + dim] its rows."""
     mark: Any
     """[n_items] the number of the device, plus 1, that has drawn the item."""
     weight: Any
@@ -117,7 +104,7 @@ class Workspace(NamedTuple):
     pulls: Any
     """[rows, dim] gradients of x; after `_enter`, x moved uphill by them."""
     net: Any
-    """Layers, if they move; else the sum of their gradients."""
+    """Layers."""
     gradient: Any
     uphill: Any
     """Layers moved uphill."""
@@ -154,13 +141,13 @@ class User(NamedTuple):
 
 
 @jit
-def _product(a, b, sum_, LEFT: tl.constexpr = False, RIGHT: tl.constexpr = False):
+def _product(a, b, sum_, LEFT: tl.constexpr = False, RIGHT: tl.constexpr = False, PRECISION: tl.constexpr = "ieee"):
     """The sum plus a b, with a or b transposed where LEFT or RIGHT say so; as exact as float32 is."""
     if LEFT:
         a = tl.trans(a)
     if RIGHT:
         b = tl.trans(b)
-    return tl.dot(a, b, sum_, input_precision="ieee")
+    return tl.dot(a, b, sum_, input_precision=PRECISION)
 
 
 @jit
@@ -170,7 +157,7 @@ def _no(a, WIDE: tl.constexpr):
 
 
 @jit
-def _matrix(first, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr):
+def places(first, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr):
     """Where the values of a matrix lie that is padded to HIGH x WIDE, and which there are."""
     i = tl.arange(0, HIGH)
     k = tl.arange(0, WIDE)
@@ -178,14 +165,14 @@ def _matrix(first, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HIGH: tl.constexpr
 
 
 @jit
-def _vector(first, SIZE: tl.constexpr, WIDE: tl.constexpr):
+def load_vector(first, SIZE: tl.constexpr, WIDE: tl.constexpr):
     """The values of a vector, padded with zeros."""
     k = tl.arange(0, WIDE)
     return tl.load(first + k, mask=k < SIZE, other=0.0)
 
 
 @jit
-def _put(first, vector, SIZE: tl.constexpr):
+def put_vector(first, vector, SIZE: tl.constexpr):
     """Store a vector without its padding; returns the sum of its squares."""
     k = tl.arange(0, vector.shape[0])
     tl.store(first + k, vector, mask=k < SIZE)
@@ -195,7 +182,7 @@ def _put(first, vector, SIZE: tl.constexpr):
 @jit
 def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """W of a layer."""
-    place, there = _matrix(
+    place, there = places(
         net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER], SHAPE.wide[LAYER + 1]
     )
     return tl.load(place, mask=there, other=0.0)
@@ -204,7 +191,7 @@ def _weight(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
 @jit
 def _put_weight(net, weight, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Store W of a layer; returns the sum of its squares."""
-    place, there = _matrix(
+    place, there = places(
         net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER], SHAPE.wide[LAYER + 1]
     )
     tl.store(place, weight, mask=there)
@@ -214,7 +201,7 @@ def _put_weight(net, weight, LAYER: tl.constexpr, SHAPE: tl.constexpr):
 @jit
 def _block(net, SHAPE: tl.constexpr):
     """Where U lies, and which values there are."""
-    return _matrix(net + SHAPE.top[2], SHAPE.sizes[0], SHAPE.sizes[1], SHAPE.wide[0], SHAPE.wide[1])
+    return places(net + SHAPE.top[2], SHAPE.sizes[0], SHAPE.sizes[1], SHAPE.wide[0], SHAPE.wide[1])
 
 
 @jit
@@ -228,9 +215,9 @@ def _user_weight(net, SHAPE: tl.constexpr):
 def _above(net, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Weight and bias of the layers from LAYER on, and at the end h without the product's part."""
     if len(SHAPE.sizes) - 1 == LAYER:
-        return (_vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER]),)
+        return (load_vector(net + SHAPE.at[2 * LAYER], SHAPE.sizes[LAYER], SHAPE.wide[LAYER]),)
     else:
-        bias = _vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1])
+        bias = load_vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1])
         return ((_weight(net, LAYER, SHAPE), bias),) + _above(net, LAYER + 1, SHAPE)  # noqa: RUF005
 
 
@@ -244,13 +231,13 @@ def _nothing(layers):
 
 
 @jit
-def _forward(a, layers):
+def _forward(a, layers, PRECISION: tl.constexpr):
     """The network's part of the logit, of a tile's outputs of the first layer."""
     if len(layers) == 1:
         return tl.sum(a * layers[0][None, :], 1)
     else:
-        above = tl.maximum(_product(a, layers[0][0], _no(a, layers[0][0].shape[1])) + layers[0][1][None, :], 0.0)
-        return _forward(above, layers[1:])
+        sums = _product(a, layers[0][0], _no(a, layers[0][0].shape[1]), PRECISION=PRECISION)
+        return _forward(tl.maximum(sums + layers[0][1][None, :], 0.0), layers[1:], PRECISION)
 
 
 @jit
@@ -276,15 +263,15 @@ def _through(a, layers, sums, base, label, weight):
 def _put_above(net, sums, LAYER: tl.constexpr, SHAPE: tl.constexpr):
     """Gradients of the layers from LAYER on into a vector of layers; returns the sum of their squares."""
     if len(SHAPE.sizes) - 1 == LAYER:
-        return _put(net + SHAPE.at[2 * LAYER], sums[0], SHAPE.sizes[LAYER])
+        return put_vector(net + SHAPE.at[2 * LAYER], sums[0], SHAPE.sizes[LAYER])
     else:
         squares = _put_weight(net, sums[0][0], LAYER, SHAPE)
-        squares += _put(net + SHAPE.at[2 * LAYER + 1], sums[0][1], SHAPE.sizes[LAYER + 1])
+        squares += put_vector(net + SHAPE.at[2 * LAYER + 1], sums[0][1], SHAPE.sizes[LAYER + 1])
         return squares + _put_above(net, sums[1:], LAYER + 1, SHAPE)
 
 
 @jit
-def _cells(rows, which, k, FIRST: tl.constexpr, WIDTH: tl.constexpr):
+def columns(rows, which, k, FIRST: tl.constexpr, WIDTH: tl.constexpr):
     """Where the values of rows lie from the FIRST on, in a table of WIDTH columns."""
     return rows + which[:, None] * WIDTH + FIRST + k[None, :]
 
@@ -329,16 +316,7 @@ def _collect(workspace, batch, size, EMPHASISED: tl.constexpr):
 
 
 @jit
-def _either(first, one, other):
-    """One of two values, chosen when the kernel is compiled or when it runs."""
-    found = other
-    if first:
-        found = one
-    return found
-
-
-@jit
-def _enter(workspace, rows, net, count, uphill, moved, SHAPE: tl.constexpr):
+def _enter(workspace, net, count, uphill, moved, SHAPE: tl.constexpr):
     """x W_0 of the rows of a step; if they are `moved`, of x moved by `uphill` times its gradient, which is kept."""
     k = tl.arange(0, SHAPE.wide[0])
     kh = tl.arange(0, SHAPE.wide[1])
@@ -348,32 +326,31 @@ def _enter(workspace, rows, net, count, uphill, moved, SHAPE: tl.constexpr):
         real = place < count
         item = tl.load(workspace.codes + place, mask=real, other=0) >> 1
         there = values(real, k, SHAPE.sizes[0])
-        x = tl.load(_cells(rows, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+        own = columns(workspace.table, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0])
+        x = tl.load(own, mask=there, other=0.0)
         if moved:
-            pulls = _cells(workspace.pulls, place, k, 0, SHAPE.sizes[0])
+            pulls = columns(workspace.pulls, place, k, 0, SHAPE.sizes[0])
             x += uphill * tl.load(pulls, mask=there, other=0.0)
             tl.store(pulls, x, mask=there)
-        out = _cells(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
+        out = columns(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
         product = _product(x, weight, _no(x, SHAPE.wide[1]))
         tl.store(out, product, mask=values(real, kh, SHAPE.sizes[1]))
     tl.debug_barrier()
 
 
 @jit
-def _pass(workspace, rows, source, by_item, net, user, count, row_rate, pair, uphill, plain, final,
-          SHAPE: tl.constexpr):  # fmt: skip
-    """Forward and back with all rows of a step; x W_0 lies in `source`, `by_item` or by row. Returns the loss, the
-    gradient of the user's vectors and the sum of the squares of the others so far. In the `plain` pass nothing is
-    moved uphill; its errors are kept, and in the others rows v lie `uphill` along `pair` times them. In the `final` one
-    rows v step."""
+def _pass(workspace, net, user, count, row_rate, pair, uphill, plain, final, SHAPE: tl.constexpr):
+    """Forward and back with all rows of a step, whose x W_0 is known. Returns the loss, the gradient of the user's
+    vectors and the sum of the squares of the others so far. In the `plain` pass nothing is moved uphill; its errors are
+    kept, and in the others rows v lie `uphill` along `pair` times them. In the `final` one rows v step."""
     kh = tl.arange(0, SHAPE.wide[1])
     kp = tl.arange(0, SHAPE.pair)
     layers = _above(net, 1, SHAPE)
     sums = _nothing(layers)
-    product = _vector(net + SHAPE.top[0], SHAPE.product, SHAPE.pair)
+    product = load_vector(net + SHAPE.top[0], SHAPE.product, SHAPE.pair)
     own = product * user.p
     bias = tl.load(net + SHAPE.top[1])
-    offset = _vector(net + SHAPE.at[1], SHAPE.sizes[1], SHAPE.wide[1])
+    offset = load_vector(net + SHAPE.at[1], SHAPE.sizes[1], SHAPE.wide[1])
     offset += tl.sum(user.q[:, None] * _user_weight(net, SHAPE), 0)
     pull = tl.zeros_like(offset)
     mix = tl.zeros_like(own)
@@ -387,12 +364,12 @@ def _pass(workspace, rows, source, by_item, net, user, count, row_rate, pair, up
         weight = tl.load(workspace.shares + place, mask=real, other=0.0)
         item = code >> 1
         there = values(real, kh, SHAPE.sizes[1])
-        inner = _cells(source, _either(by_item, item, place), kh, 0, SHAPE.sizes[1])
+        inner = columns(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
         a = tl.maximum(tl.load(inner, mask=there, other=0.0) + offset[None, :], 0.0)
         base = tl.zeros_like(weight) + bias
         if SHAPE.product > 0:
             some = values(real, kp, SHAPE.product)
-            v = tl.load(_cells(rows, item, kp, 0, SHAPE.product + SHAPE.sizes[0]), mask=some, other=0.0)
+            v = tl.load(columns(workspace.table, item, kp, 0, SHAPE.product + SHAPE.sizes[0]), mask=some, other=0.0)
             if not plain:
                 v += uphill * tl.load(workspace.error + place, mask=real, other=0.0)[:, None] * pair[None, :]
             base += tl.sum(v * own[None, :], 1)
@@ -403,18 +380,18 @@ def _pass(workspace, rows, source, by_item, net, user, count, row_rate, pair, up
         pull += tl.sum(d, 0)
         if SHAPE.product > 0:
             mix += tl.sum(e[:, None] * v, 0)
-        tl.store(_cells(workspace.hidden, place, kh, 0, SHAPE.sizes[1]), d, mask=there)
+        tl.store(inner, d, mask=there)
         if plain:
             tl.store(workspace.error + place, e, mask=real)
         if SHAPE.product > 0:  # noqa: SIM102 - the compiler knows this one, but not always the next
             if final:
-                lies = _cells(workspace.table, item, kp, 0, SHAPE.product + SHAPE.sizes[0])
+                lies = columns(workspace.table, item, kp, 0, SHAPE.product + SHAPE.sizes[0])
                 row = tl.load(lies, mask=some, other=0.0) - row_rate * e[:, None] * own[None, :]
                 tl.store(lies, row, mask=some)
     into = workspace.gradient
-    size = _put(into + SHAPE.at[1], pull, SHAPE.sizes[1])
+    size = put_vector(into + SHAPE.at[1], pull, SHAPE.sizes[1])
     squares = squares * tl.sum(own * own, 0) + size * (1 + tl.sum(user.q * user.q, 0)) + errors * errors
-    squares += _put_above(into, sums, 1, SHAPE) + _put(into + SHAPE.top[0], user.p * mix, SHAPE.product)
+    squares += _put_above(into, sums, 1, SHAPE) + put_vector(into + SHAPE.top[0], user.p * mix, SHAPE.product)
     tl.store(into + SHAPE.top[1], errors)
     lies, inside = _block(into, SHAPE)
     tl.store(lies, user.q[:, None] * pull[None, :], mask=inside)
@@ -423,7 +400,7 @@ def _pass(workspace, rows, source, by_item, net, user, count, row_rate, pair, up
 
 
 @jit
-def _leave(workspace, rows, net, count, row_rate, plain, final, SHAPE: tl.constexpr):
+def _leave(workspace, net, count, row_rate, plain, final, SHAPE: tl.constexpr):
     """From the gradient at the first layer to those of x and W_0. Returns the sum of their squares. In the `final` pass
     rows x step; in others their gradients are kept for `_enter`. In the `plain` one nothing was moved uphill."""
     k = tl.arange(0, SHAPE.wide[0])
@@ -436,16 +413,18 @@ def _leave(workspace, rows, net, count, row_rate, plain, final, SHAPE: tl.conste
         real = place < count
         item = tl.load(workspace.codes + place, mask=real, other=0) >> 1
         there = values(real, k, SHAPE.sizes[0])
-        pulls = _cells(workspace.pulls, place, k, 0, SHAPE.sizes[0])
-        own = _cells(rows, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0])
-        x = tl.load(_either(plain, own, pulls), mask=there, other=0.0)
-        inner = _cells(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
+        pulls = columns(workspace.pulls, place, k, 0, SHAPE.sizes[0])
+        own = columns(workspace.table, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0])
+        lies = pulls
+        if plain:
+            lies = own
+        x = tl.load(lies, mask=there, other=0.0)
+        inner = columns(workspace.hidden, place, kh, 0, SHAPE.sizes[1])
         d = tl.load(inner, mask=values(real, kh, SHAPE.sizes[1]), other=0.0)
         change = _product(d, weight, _no(d, SHAPE.wide[0]), RIGHT=True)
         slope = _product(x, d, slope, LEFT=True)
         if final:
-            lies = _cells(workspace.table, item, k, SHAPE.product, SHAPE.product + SHAPE.sizes[0])
-            tl.store(lies, tl.load(lies, mask=there, other=0.0) - row_rate * change, mask=there)
+            tl.store(own, tl.load(own, mask=there, other=0.0) - row_rate * change, mask=there)
         else:
             tl.store(pulls, change, mask=there)
         squares += tl.sum(tl.sum(change * change, 1), 0)
@@ -466,11 +445,11 @@ def _climb(workspace, out, start, along, scale, SHAPE: tl.constexpr):
 
 
 @jit
-def _gradient(workspace, known, rows, net, user, count, row_rate, plan, SHAPE: tl.constexpr, STEPS: tl.constexpr,
-              SHARP: tl.constexpr):  # fmt: skip
+def _gradient(workspace, user, count, plan, SHAPE: tl.constexpr, SHARP: tl.constexpr):
     """The gradient that a step goes along: of layers into the workspace; rows step. If SHARP, that of each group is
     taken where the group, and nothing else, is moved uphill. Returns the loss and the user's gradient."""
-    pair = _vector(net + SHAPE.top[0], SHAPE.product, SHAPE.pair) * user.p
+    net = workspace.net
+    pair = load_vector(net + SHAPE.top[0], SHAPE.product, SHAPE.pair) * user.p
     if SHARP:
         loss = 0.0
         scale = 0.0
@@ -481,55 +460,29 @@ def _gradient(workspace, known, rows, net, user, count, row_rate, plan, SHAPE: t
             reach = tl.sqrt(tl.sum(slope.p * slope.p, 0) + tl.sum(slope.q * slope.q, 0))
             up = tl.where(phase == 1, plan.rho_private, 0.0) / tl.maximum(reach, 1e-12)
             me = User(user.p + up * slope.p, user.q + up * slope.q)
-            now = _either(last, workspace.uphill, net)
-            by_item = False
-            source = workspace.hidden
-            entering = count
-            if not STEPS:
-                by_item = phase < 2
-                source = _either(by_item, known, workspace.hidden)
-                entering = tl.where(by_item, 0, count)
-            _enter(workspace, rows, now, entering, scale, last, SHAPE)
+            now = net
+            if last:
+                now = workspace.uphill
+            _enter(workspace, now, count, scale, last, SHAPE)
             part, found, squares = _pass(
-                workspace, rows, source, by_item, now, me, count, row_rate, pair, tl.where(last, scale, 0.0), plain,
-                last, SHAPE
-            )  # fmt: skip
-            squares += _leave(workspace, rows, now, tl.where(phase == 1, 0, count), row_rate, plain, last, SHAPE)
+                workspace, now, me, count, plan.item_rate, pair, tl.where(last, scale, 0.0), plain, last, SHAPE
+            )
+            squares += _leave(workspace, now, tl.where(phase == 1, 0, count), plan.item_rate, plain, last, SHAPE)
             if plain:
                 loss = part
                 scale = plan.rho_shared / tl.maximum(tl.sqrt(squares), 1e-12)
                 _climb(workspace, workspace.uphill, net, workspace.gradient, scale, SHAPE)
             slope = User(tl.where(last, slope.p, found.p), tl.where(last, slope.q, found.q))
     else:
-        if STEPS:
-            _enter(workspace, rows, net, count, 0.0, False, SHAPE)
-            source = workspace.hidden
-        else:
-            source = known
-        loss, slope, _ = _pass(
-            workspace, rows, source, not STEPS, net, user, count, row_rate, pair, 0.0, True, True, SHAPE
-        )
-        _leave(workspace, rows, net, count, row_rate, True, True, SHAPE)
+        _enter(workspace, net, count, 0.0, False, SHAPE)
+        loss, slope, _ = _pass(workspace, net, user, count, plan.item_rate, pair, 0.0, True, True, SHAPE)
+        _leave(workspace, net, count, plan.item_rate, True, True, SHAPE)
     return loss, slope
 
 
 @jit
-def _adam(own, first, value, gradient, step, plan, SIZE: tl.constexpr):
-    """The step-th step of Adam of values whose moments lie from `first` on."""
-    k = first + tl.arange(0, value.shape[0])
-    there = tl.arange(0, value.shape[0]) < SIZE
-    m = plan.beta1 * tl.load(own.m + k, mask=there, other=0.0) + (1 - plan.beta1) * gradient
-    v = plan.beta2 * tl.load(own.v + k, mask=there, other=0.0) + (1 - plan.beta2) * gradient * gradient
-    tl.store(own.m + k, m, mask=there)
-    tl.store(own.v + k, v, mask=there)
-    m /= 1 - tl.exp(step * tl.log(plan.beta1))
-    v /= 1 - tl.exp(step * tl.log(plan.beta2))
-    return value - plan.rate * m / (tl.sqrt(v) + plan.eps)
-
-
-@jit
-def _fetch(workspace, drawn, rows, device, SHAPE: tl.constexpr, STEPS: tl.constexpr):
-    """The rows of the items drawn, or zeros for their gradients; returns how many."""
+def _fetch(workspace, drawn, rows, device, SHAPE: tl.constexpr):
+    """The rows of the items drawn; returns how many."""
     held = 0
     for at in range(0, drawn.size, workspace.tile.shape[0]):
         real, sample = of_batch(drawn, at + workspace.tile)
@@ -537,27 +490,23 @@ def _fetch(workspace, drawn, rows, device, SHAPE: tl.constexpr, STEPS: tl.conste
         new = real & (tl.atomic_xchg(workspace.mark + item, device + 1, mask=real, sem="relaxed") != device + 1)
         held += tl.sum(new.to(tl.int32), 0)
         if SHAPE.product > 0:
-            _begin(workspace.table, rows, item, new, 0, SHAPE.product, SHAPE.pair, SHAPE, STEPS)
-        _begin(workspace.table, rows, item, new, SHAPE.product, SHAPE.sizes[0], SHAPE.wide[0], SHAPE, STEPS)
+            _begin(workspace.table, rows, item, new, 0, SHAPE.product, SHAPE.pair, SHAPE)
+        _begin(workspace.table, rows, item, new, SHAPE.product, SHAPE.sizes[0], SHAPE.wide[0], SHAPE)
     tl.debug_barrier()
     return held
 
 
 @jit
-def _begin(table, rows, item, new, FIRST: tl.constexpr, SIZE: tl.constexpr, WIDE: tl.constexpr, SHAPE: tl.constexpr,
-           STEPS: tl.constexpr):  # fmt: skip
-    """A part of the device's rows begins as the server's, or with zeros."""
+def _begin(table, rows, item, new, FIRST: tl.constexpr, SIZE: tl.constexpr, WIDE: tl.constexpr, SHAPE: tl.constexpr):
+    """A part of the device's rows begins as the server's."""
     k = tl.arange(0, WIDE)
     there = values(new, k, SIZE)
-    value = tl.zeros([item.shape[0], WIDE], tl.float32)
-    if STEPS:
-        value = tl.load(_cells(rows, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
-    tl.store(_cells(table, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), value, mask=there)
+    value = tl.load(columns(rows, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    tl.store(columns(table, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), value, mask=there)
 
 
 @jit
-def _send(workspace, drawn, rows, total, quantiles, key, device, scale, SHAPE: tl.constexpr, STEPS: tl.constexpr,
-          NOISY: tl.constexpr):  # fmt: skip
+def _send(workspace, drawn, rows, total, quantiles, key, device, scale, SHAPE: tl.constexpr, NOISY: tl.constexpr):
     """Add what the device sends of rows to the total; returns how many rows and values of it are not zero. No item is
     marked any more."""
     sent = 0
@@ -569,10 +518,10 @@ def _send(workspace, drawn, rows, total, quantiles, key, device, scale, SHAPE: t
         each = tl.zeros_like(item)
         if SHAPE.product > 0:
             each += _send_part(workspace.table, rows, total, item, lead, quantiles, key, 0, scale, 0, SHAPE.product,
-                               SHAPE.pair, SHAPE, STEPS, NOISY)  # fmt: skip
+                               SHAPE.pair, SHAPE, NOISY)  # fmt: skip
         number: tl.constexpr = 1 if SHAPE.product > 0 else 0
         each += _send_part(workspace.table, rows, total, item, lead, quantiles, key, number, scale, SHAPE.product,
-                           SHAPE.sizes[0], SHAPE.wide[0], SHAPE, STEPS, NOISY)  # fmt: skip
+                           SHAPE.sizes[0], SHAPE.wide[0], SHAPE, NOISY)  # fmt: skip
         sent += tl.sum((each > 0).to(tl.int32), 0)
         filled += tl.sum(each, 0)
     return sent, filled
@@ -580,22 +529,21 @@ def _send(workspace, drawn, rows, total, quantiles, key, device, scale, SHAPE: t
 
 @jit
 def _send_part(table, rows, total, item, lead, quantiles, key, number, scale, FIRST: tl.constexpr, SIZE: tl.constexpr,
-               WIDE: tl.constexpr, SHAPE: tl.constexpr, STEPS: tl.constexpr, NOISY: tl.constexpr):  # fmt: skip
+               WIDE: tl.constexpr, SHAPE: tl.constexpr, NOISY: tl.constexpr):  # fmt: skip
     """The same of a part of the rows, whose noise has draws of its own; returns the number of values of each row."""
     k = tl.arange(0, WIDE)
     there = values(lead, k, SIZE)
-    change = tl.load(_cells(table, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
-    if STEPS:
-        change -= tl.load(_cells(rows, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    change = tl.load(columns(table, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+    change -= tl.load(columns(rows, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
     if NOISY:
         change = tl.where(there, change + scale * laplace(quantiles, key, item, k, SIZE, number), 0.0)
-    tl.atomic_add(_cells(total, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), change, mask=there, sem="relaxed")
+    tl.atomic_add(columns(total, item, k, FIRST, SHAPE.product + SHAPE.sizes[0]), change, mask=there, sem="relaxed")
     return tl.sum((change != 0).to(tl.int32), 1)
 
 
 @jit
 def _send_layers(workspace, layers, into, figures, quantiles, key, device, devices, scale, SHAPE: tl.constexpr,
-                 STEPS: tl.constexpr, NOISY: tl.constexpr):  # fmt: skip
+                 NOISY: tl.constexpr):  # fmt: skip
     """Add what the device sends of layers to the program's sum, and report how many values of each are not zero."""
     for layer in tl.static_range(len(SHAPE.ends) - 1):
         filled = 0
@@ -603,8 +551,7 @@ def _send_layers(workspace, layers, into, figures, quantiles, key, device, devic
             k = at + workspace.sweep
             there = k < SHAPE.ends[layer + 1]
             change = tl.load(workspace.net + k, mask=there, other=0.0)
-            if STEPS:
-                change -= tl.load(layers + k, mask=there, other=0.0)
+            change -= tl.load(layers + k, mask=there, other=0.0)
             if NOISY:  # the draws of the first layer follow those of the item tables
                 number: tl.constexpr = layer + (2 if SHAPE.product > 0 else 1)
                 noise = laplace(quantiles, key, tl.zeros([1], tl.int32), k - SHAPE.ends[layer], 1, number)
@@ -616,13 +563,12 @@ def _send_layers(workspace, layers, into, figures, quantiles, key, device, devic
 
 @many
 def network_round(
-    server, own, drawn, outcome, emphasis, quantiles, buffers, plan, devices, n_items, shuffled, most,
-    STEPS: tl.constexpr, SHARP: tl.constexpr, NOISY: tl.constexpr, EMPHASISED: tl.constexpr,
-    SHAPE: tl.constexpr, TILE: tl.constexpr, SWEEP: tl.constexpr,
+    server, vectors, drawn, outcome, emphasis, quantiles, buffers, plan, devices, n_items, shuffled, most,
+    SHARP: tl.constexpr, NOISY: tl.constexpr, EMPHASISED: tl.constexpr, SHAPE: tl.constexpr, TILE: tl.constexpr,
+    SWEEP: tl.constexpr,
 ):  # fmt: skip
-    """One round of the devices: p and q step in place, what is sent of rows and layers is added up. STEPS: rows and
-    layers step after each batch and their changes are sent; otherwise their gradients on all samples are, and p and q
-    step by Adam."""
+    """One round of the devices: p and q, `vectors` [devices, product + dim] in the order in which they play, step in
+    place; the changes of rows and layers, which step after each batch, are added up."""
     program = tl.program_id(0).to(tl.int64)
     workspace = Workspace(
         buffers.tables + program * n_items * (SHAPE.product + SHAPE.sizes[0]),
@@ -648,65 +594,38 @@ def network_round(
         mine = Batch(drawn.samples, drawn.order, first, count, False)
         kept = device.to(tl.int64) * (SHAPE.product + SHAPE.sizes[0])
         user = User(
-            _vector(own.vectors + kept, SHAPE.product, SHAPE.pair),
-            _vector(own.vectors + kept + SHAPE.product, SHAPE.sizes[0], SHAPE.wide[0]),
+            load_vector(vectors + kept, SHAPE.product, SHAPE.pair),
+            load_vector(vectors + kept + SHAPE.product, SHAPE.sizes[0], SHAPE.wide[0]),
         )
         if EMPHASISED:
             _emphasise(workspace, emphasis, tl.load(drawn.users + device))
-        held = _fetch(workspace, mine, server.rows, device, SHAPE, STEPS)
-        if STEPS:
-            rows = workspace.table
-            net = workspace.net
-            span = plan.batch
-            row_rate = plan.item_rate
-            _climb(workspace, net, server.layers, server.layers, 0.0, SHAPE)
-        else:
-            rows = server.rows
-            net = server.layers
-            span = count
-            row_rate = -1.0
-
+        held = _fetch(workspace, mine, server.rows, device, SHAPE)
+        _climb(workspace, workspace.net, server.layers, server.layers, 0.0, SHAPE)
         order = drawn.order
         loss = 0.0
         steps = 0
-        for epoch in range(plan.epochs):
-            for begin in range(0, count, span):
-                size = tl.minimum(span, count - begin)
+        for _ in range(plan.epochs):
+            for begin in range(0, count, plan.batch):
+                size = tl.minimum(plan.batch, count - begin)
                 batch = Batch(drawn.samples, order, first + begin, size, count > plan.batch)
                 number = _collect(workspace, batch, plan.batch, EMPHASISED)
-                part, slope = _gradient(
-                    workspace, server.known, rows, net, user, number, row_rate, plan, SHAPE, STEPS, SHARP
-                )
-                if STEPS:
-                    _climb(workspace, net, net, workspace.gradient, -plan.layer_rate, SHAPE)
-                    user = User(user.p - plan.rate * slope.p, user.q - plan.rate * slope.q)
-                else:
-                    if epoch == 0:
-                        _climb(workspace, workspace.net, workspace.gradient, workspace.gradient, 0.0, SHAPE)
-                    else:
-                        _climb(workspace, workspace.net, workspace.net, workspace.gradient, 1.0, SHAPE)
-                    step = tl.load(own.t + device) + 1
-                    tl.debug_barrier()
-                    tl.store(own.t + device, step)
-                    user = User(
-                        _adam(own, kept, user.p, slope.p, step, plan, SHAPE.product),
-                        _adam(own, kept + SHAPE.product, user.q, slope.q, step, plan, SHAPE.sizes[0]),
-                    )
-                    tl.debug_barrier()
+                part, slope = _gradient(workspace, user, number, plan, SHAPE, SHARP)
+                _climb(workspace, workspace.net, workspace.net, workspace.gradient, -plan.layer_rate, SHAPE)
+                user = User(user.p - plan.rate * slope.p, user.q - plan.rate * slope.q)
                 loss += part
                 steps += 1
             order += shuffled
-        _put(own.vectors + kept, user.p, SHAPE.product)
-        _put(own.vectors + kept + SHAPE.product, user.q, SHAPE.sizes[0])
+        put_vector(vectors + kept, user.p, SHAPE.product)
+        put_vector(vectors + kept + SHAPE.product, user.q, SHAPE.sizes[0])
 
         key = tl.load(drawn.keys + device)
         changed, filled = _send(
-            workspace, mine, server.rows, outcome.total, quantiles, key, device, plan.laplace, SHAPE, STEPS, NOISY
+            workspace, mine, server.rows, outcome.total, quantiles, key, device, plan.laplace, SHAPE, NOISY
         )
         report(outcome.figures, device, devices, loss, steps, held, changed, filled)
         _send_layers(
             workspace, server.layers, layer_total, outcome.figures, quantiles, key, device, devices, plan.laplace,
-            SHAPE, STEPS, NOISY
+            SHAPE, NOISY
         )  # fmt: skip
         tl.debug_barrier()  # the workspace is the next device's
         device = tl.atomic_add(buffers.queue, 1, sem="relaxed")
@@ -714,7 +633,7 @@ def network_round(
 
 @many
 def network_scores(
-    server, users, offsets, ask, scores, asked, SHAPE: tl.constexpr, TILE: tl.constexpr
+    server, users, offsets, ask, scores, asked, SHAPE: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
     """Scores of the items `ask` [users, K] with the server's rows: program (u, t) takes the t-th tile of user u, whose
     vectors are users[u] and who brings offsets[u] to the first layer."""
@@ -723,15 +642,15 @@ def network_scores(
     real = at < asked
     item = tl.load(ask + device * asked + at, mask=real, other=0)
     k = tl.arange(0, SHAPE.wide[1])
-    offset = _vector(offsets + device * SHAPE.sizes[1], SHAPE.sizes[1], SHAPE.wide[1])
-    x = tl.load(_cells(server.known, item, k, 0, SHAPE.sizes[1]), mask=values(real, k, SHAPE.sizes[1]), other=0.0)
-    z = _forward(tl.maximum(x + offset[None, :], 0.0), _above(server.layers, 1, SHAPE))
+    offset = load_vector(offsets + device * SHAPE.sizes[1], SHAPE.sizes[1], SHAPE.wide[1])
+    x = tl.load(columns(server.known, item, k, 0, SHAPE.sizes[1]), mask=values(real, k, SHAPE.sizes[1]), other=0.0)
+    z = _forward(tl.maximum(x + offset[None, :], 0.0), _above(server.layers, 1, SHAPE), PRECISION)
     z += tl.load(server.layers + SHAPE.top[1])
     if SHAPE.product > 0:
         k = tl.arange(0, SHAPE.pair)
-        own = _vector(users + device * (SHAPE.product + SHAPE.sizes[0]), SHAPE.product, SHAPE.pair)
-        own *= _vector(server.layers + SHAPE.top[0], SHAPE.product, SHAPE.pair)
+        own = load_vector(users + device * (SHAPE.product + SHAPE.sizes[0]), SHAPE.product, SHAPE.pair)
+        own *= load_vector(server.layers + SHAPE.top[0], SHAPE.product, SHAPE.pair)
         there = values(real, k, SHAPE.product)
-        v = tl.load(_cells(server.rows, item, k, 0, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
+        v = tl.load(columns(server.rows, item, k, 0, SHAPE.product + SHAPE.sizes[0]), mask=there, other=0.0)
         z += tl.sum(v * own[None, :], 1)
     tl.store(scores + device * asked + at, z, mask=real)
