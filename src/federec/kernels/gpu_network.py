@@ -141,13 +141,13 @@ class User(NamedTuple):
 
 
 @jit
-def _product(a, b, sum_, LEFT: tl.constexpr = False, RIGHT: tl.constexpr = False, PRECISION: tl.constexpr = "ieee"):
+def _product(a, b, sum_, LEFT: tl.constexpr = False, RIGHT: tl.constexpr = False):
     """The sum plus a b, with a or b transposed where LEFT or RIGHT say so; as exact as float32 is."""
     if LEFT:
         a = tl.trans(a)
     if RIGHT:
         b = tl.trans(b)
-    return tl.dot(a, b, sum_, input_precision=PRECISION)
+    return tl.dot(a, b, sum_, input_precision="ieee")
 
 
 @jit
@@ -236,7 +236,7 @@ def _forward(a, layers, PRECISION: tl.constexpr):
     if len(layers) == 1:
         return tl.sum(a * layers[0][None, :], 1)
     else:
-        sums = _product(a, layers[0][0], _no(a, layers[0][0].shape[1]), PRECISION=PRECISION)
+        sums = tl.dot(a, layers[0][0], _no(a, layers[0][0].shape[1]), input_precision=PRECISION)
         return _forward(tl.maximum(sums + layers[0][1][None, :], 0.0), layers[1:], PRECISION)
 
 
