@@ -90,9 +90,9 @@ def kernels(name: str, data: fr.Interactions, times: int = 10) -> dict[str, floa
     return {event.key: event.device_time_total / times / 1000 for event in profiled.key_averages()}
 
 
-def round_seconds(method: DeviceMethod, split: Split, engine: EngineName, times: int = 5) -> float:
-    """Of a round of all devices, the median after the first two."""
-    worker, spent = trainer(method, split, protocol("paper"), 0, device="cuda", engine=engine), []
+def round_seconds(method: DeviceMethod, split: Split, engine: EngineName, part: float, times: int = 5) -> float:
+    """Of a round of that part of the devices, the median after the first two."""
+    worker, spent = trainer(method, split, protocol("paper"), 0, part, "cuda", engine), []
     for round_ in range(1, 3 + times):
         began = time.perf_counter()
         worker.play(round_)
@@ -102,17 +102,19 @@ def round_seconds(method: DeviceMethod, split: Split, engine: EngineName, times:
 
 
 def engines(split: Split) -> list[list[str]]:
-    """A line for every method on devices, and for PFedRec with every plug-in: seconds a round by engine."""
+    """A line for every method on devices, and for PFedRec with every plug-in: seconds a round by engine. One more for
+    methods whose rounds have fewer devices unless they are told otherwise."""
     alone = [(name, ()) for name, method in METHODS.items() if issubclass(method, DeviceMethod)]
     lines = []
     for name, plugins in [*alone, *(("pfedrec", (plugin,)) for plugin in PLUGINS)]:
         method = build(name, plugins)
-        form = method.fused_form(split.data.n_items)
-        seconds = f"{round_seconds(method, split, 'torch'):.4f}"
-        fused = f"{round_seconds(method, split, 'fused'):.4f}" if fits(form, "cuda") else "-"
-        lines.append(["+".join((name, *plugins)), seconds, fused])
-        print("{:<24} {:>10} {:>10}".format(*lines[-1]), flush=True)
-        torch.cuda.empty_cache()
+        fused = fits(method.fused_form(split.data.n_items), "cuda")
+        for part in sorted({1.0, method.default_participation}, reverse=True):
+            label = "+".join((name, *plugins)) + ("" if part == 1 else f", {part * 100:g} % of them")
+            seconds = f"{round_seconds(method, split, 'torch', part):.4f}"
+            lines.append([label, seconds, f"{round_seconds(method, split, 'fused', part):.4f}" if fused else "-"])
+            print("{:<24} {:>10} {:>10}".format(*lines[-1]), flush=True)
+            torch.cuda.empty_cache()
     return lines
 
 
