@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -61,7 +62,8 @@ def in_threads(asked: argparse.Namespace, method: str, counts: list[int]) -> Ite
 def run_on(cores: list[int]) -> None:
     """Let all threads of this process run only on these cores."""
     for thread in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(thread.name), cores)
+        with suppress(ProcessLookupError):  # a thread that has ended since
+            os.sched_setaffinity(int(thread.name), cores)
 
 
 def in_processes(asked: argparse.Namespace, method: str, counts: list[int]) -> Iterator[tuple[int, float]]:
