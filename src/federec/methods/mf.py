@@ -28,6 +28,7 @@ class MF(PooledMethod):
 
     name: ClassVar[str] = "mf"
     paper: ClassVar[str] = "Koren et al., Matrix Factorization Techniques for Recommender Systems, Computer 2009"
+    recorded: ClassVar[bool] = True
 
     dim: PositiveInt = 32
     """Width of user vectors and item rows."""

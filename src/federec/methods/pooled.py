@@ -7,6 +7,7 @@ drawn in that round, under the same protocol, so a difference to the federated m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from federec.cohort.chunks import GPU_PADDING, PADDING, plan
 from federec.cohort.draw import Devices, draw
 from federec.cohort.layers import Param, Params
 from federec.cohort.optim import Adam, WholeAdam
+from federec.cohort.recorded import Recorded
 from federec.data.split import Split
 from federec.methods.central import CentralMethod
 
@@ -27,6 +29,9 @@ _CELLS, _GPU_CELLS = 1 << 18, 1 << 22  # samples drawn at a time, padding includ
 
 class PooledMethod(CentralMethod):
     """Mini-batches of everybody's samples. Subclasses say which parameters there are and how a sample scores."""
+
+    recorded: ClassVar[bool] = False
+    """Whether `gradient` depends on nothing but tensors and never waits for a GPU, which then repeats a recording."""
 
     lr: NonNegativeFloat = 1e-3
     """Step of Adam."""
@@ -66,8 +71,13 @@ class PooledMethod(CentralMethod):
         model = {name: value.clone() for name, value in model.items()}
         adam = WholeAdam(model, self.lr)
         params = {name: model[name] for name in adam.names}
-        for batch in self.batches(devices, seed, round_):
+
+        def step(*batch: Tensor) -> None:
             adam.step(self.gradient(params, *given, *batch))
+
+        steps = Recorded(step) if self.recorded and devices.ptr.is_cuda else step
+        for batch in self.batches(devices, seed, round_):
+            steps(*batch)
         adam.close()
         return model
 
