@@ -14,7 +14,8 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 BENCHMARKS = """# Benchmarks
 
 Every section is written by the command above its tables; nothing here is typed. Ratios are taken within one run. Run a
-command again to replace its section. `federec data get ml-100k` and `ml-1m` fetch the data.
+command again to replace its section; `python benchmarks/again.py` runs them all. `federec data get ml-100k` and `ml-1m`
+fetch the data.
 """
 ACCURACY = """# What accuracy costs
 

@@ -120,7 +120,10 @@ def test_a_commit_is_that_of_the_sources_and_records_beside_them_do_not_change_i
     git("add", ".")
     git("commit", "--quiet", "--message", "all")
     monkeypatch.setattr(federec, "__file__", str(source))
+    first = git("rev-parse", "--short", "HEAD").strip()
     records.write_text("a line")
-    assert revision() == git("rev-parse", "--short", "HEAD").strip()
+    assert revision() == first
+    git("commit", "--quiet", "--all", "--message", "a line")
+    assert revision() == first != git("rev-parse", "--short", "HEAD").strip()
     source.write_text("changed")
     assert revision().endswith("-dirty")

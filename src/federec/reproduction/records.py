@@ -111,7 +111,8 @@ def unpack(text: str) -> NDArray[np.int64]:
 
 
 def revision() -> str:
-    """The commit of federec's sources, or its version where they are not in a git checkout."""
+    """The commit that last changed federec's sources, or its version where they are not in a git checkout. Pages and
+    records that are committed beside them change nothing."""
     known = os.environ.get("FEDEREC_COMMIT")
     if known:
         return known
@@ -121,8 +122,8 @@ def revision() -> str:
         return subprocess.run(["git", "-C", package, *words], capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--", ".")  # records that grow beside the sources change nothing
-        return git("describe", "--always", "--exclude=*") + ("-dirty" if changed else "")
+        changed = git("status", "--porcelain", "--", ".")
+        return git("log", "-1", "--format=%h", "--", ".") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return federec.__version__
 
