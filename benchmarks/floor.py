@@ -1,4 +1,4 @@
-"""What the machine can do at best, on one thread.
+"""What the machine can do at best, on one thread, or with some work in each of several.
 
 Bandwidth: the triad a = b + s c over three arrays of 64 MB, far beyond any cache; 12 bytes a value counted.
 Arithmetic: x = x s + t over 64 float32 values that never leave the registers or the first cache, 2 operations each.
@@ -19,7 +19,7 @@ def _triad(a, b, c, s):
         a[i] = b[i] + s * c[i]
 
 
-@numba.njit(fastmath=True)
+@numba.njit(fastmath=True, nogil=True)
 def _multiply_add(x, s, t, times):
     y = np.empty(64, np.float32)
     for k in range(64):
@@ -41,6 +41,11 @@ def arithmetic(tries: int = 5, times: int = 4_000_000) -> float:
     """Operations a second."""
     x, s, t = np.ones(64, np.float32), np.float32(0.5), np.float32(0.25)
     return max(2 * 64 * times / _seconds(_multiply_add, x, s, t, times) for _ in range(tries))
+
+
+def some_arithmetic(parts: int) -> None:
+    """One of so many parts of the same arithmetic."""
+    _multiply_add(np.ones(64, np.float32), np.float32(0.5), np.float32(0.25), 160_000_000 // parts)
 
 
 def _seconds(function, *arguments) -> float:

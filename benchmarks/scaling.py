@@ -8,7 +8,8 @@
 Without numbers, `--threads` are 1, 2, 4, ... up to the number of cores. A round has its evaluation; seconds are the
 median of rounds, which are the same ones for every number of threads. Each round of fewer threads than cores has other
 cores: on a rented machine half of them may be slower by half, and one thread would have a good one or a bad one by
-chance. A round under torchrun lasts as long as its
+chance. The rows `arithmetic` show what the machine itself gives to more threads: multiplications and additions that
+never leave the first cache (`floor.py`). A round under torchrun lasts as long as its
 slowest process, which has one thread. With more workers than idle cores the table says little. With `--mbit` two
 machines with a line of that speed between them train 10,000 devices on 100,000 items: two network namespaces, which
 needs root. With `--page` the section of docs/benchmarks.md is written too.
@@ -23,12 +24,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import torch
+from floor import some_arithmetic
 from machines import two_machines
 from page import bars, put, table
 from safetensors.numpy import load_file
@@ -38,25 +42,48 @@ from federec.runs.config import RunConfig
 from federec.runtimes.simulation import make_trainer
 
 METHODS = ["pfedrec", "fedrap", "fedncf", "fedrecgel"]
+ITSELF = "arithmetic"
+"""No method: what the machine itself gives to more threads."""
 
 
 def in_threads(asked: argparse.Namespace, method: str, counts: list[int]) -> Iterator[tuple[int, float]]:
     """Each number of threads, and the median seconds of a round. All play the same rounds, after the first."""
+    if method == ITSELF:
+        yield from machine_itself(asked.rounds, counts)
+        return
     config = RunConfig(method=method, data=asked.data, protocol="paper", engine=asked.engine)
     trainer = make_trainer(config, config.build(), leave_one_out(config.load(), config.seed), "cpu")
     trainer.play(1)
-    first, cores = trainer.state.copy(), sorted(os.sched_getaffinity(0))
+    first = trainer.state.copy()
     for count in counts:
         torch.set_num_threads(count)
-        trainer.state, spent = first.copy(), []
-        for turn in range(asked.rounds + 1):
-            start = turn * len(cores) // (asked.rounds + 1)
-            run_on([*cores[start:], *cores[:start]][:count])
-            began = time.perf_counter()
-            trainer.play(turn + 2)
-            spent.append(time.perf_counter() - began)
-        run_on(cores)
-        yield count, median(spent[1:])  # in the first one threads get their memory
+        trainer.state = first.copy()
+        yield count, median_on_cores(count, asked.rounds, lambda turn: trainer.play(turn + 2))
+
+
+def machine_itself(rounds: int, counts: list[int]) -> Iterator[tuple[int, float]]:
+    """Each number of threads, and the median seconds in which they do the same arithmetic."""
+    some_arithmetic(1)  # compiled here
+    for count in counts:
+        yield count, median_on_cores(count, rounds, partial(arithmetic_in, count))
+
+
+def arithmetic_in(count: int, _turn: int) -> None:
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(some_arithmetic, [count] * count))
+
+
+def median_on_cores(count: int, rounds: int, play: Callable[[int], object]) -> float:
+    """Median seconds of `play(turn)` on so many cores, each turn on others."""
+    cores, spent = sorted(os.sched_getaffinity(0)), []
+    for turn in range(rounds + 1):
+        start = turn * len(cores) // (rounds + 1)
+        run_on([*cores[start:], *cores[:start]][:count])
+        began = time.perf_counter()
+        play(turn)
+        spent.append(time.perf_counter() - began)
+    run_on(cores)
+    return median(spent[1:])  # in the first one threads get their memory
 
 
 def run_on(cores: list[int]) -> None:
@@ -136,7 +163,8 @@ def main() -> None:
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--threads", nargs="*", type=int, help="of one process, instead of several processes")
     parser.add_argument("--data", default="ml-1m")
-    parser.add_argument("--method", nargs="+", help=f"default: with threads {' '.join(METHODS)}, else pfedrec")
+    threads_have = " ".join([*METHODS, ITSELF])
+    parser.add_argument("--method", nargs="+", help=f"default: with threads {threads_have}, else pfedrec")
     parser.add_argument("--engine", default="fused")
     parser.add_argument("--rounds", type=int, help="default: 6 in threads, 20 in processes")
     parser.add_argument("--mbit", type=int, help="of the line between two machines, instead of processes of one")
@@ -146,7 +174,7 @@ def main() -> None:
     cores = len(os.sched_getaffinity(0))
     threaded = asked.threads is not None
     counts = (asked.threads or doubling(cores)) if threaded else asked.processes
-    asked.method = asked.method or (METHODS if threaded else ["pfedrec"])
+    asked.method = asked.method or ([*METHODS, ITSELF] if threaded else ["pfedrec"])
     asked.rounds = asked.rounds or (6 if threaded else 20)
     if asked.mbit:
         return line_table(asked)
