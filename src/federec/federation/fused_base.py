@@ -26,7 +26,6 @@ from federec.kernels.ranks import rank_first
 from federec.methods import forms
 from federec.methods.base import LOSS, DeviceMethod
 from federec.stages.base import Format
-from federec.stages.noise import quantiles
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -226,7 +225,7 @@ def _emphasis(form: forms.Emphasis, longest: int) -> Floats:
 
 def noise_of(scale: float) -> Noise | None:
     """Laplace noise on what is sent; None where there is none, so that its code is not compiled."""
-    return Noise(np.float32(scale), quantiles().numpy()) if scale else None
+    return Noise(np.float32(scale)) if scale else None
 
 
 def histories(devices: Devices) -> Histories:
