@@ -45,6 +45,12 @@ class Learned:
     figures: Params = field(default_factory=dict)
     """Losses and notes by name: their sum over devices, and how many there were."""
 
+    def with_more(self, other: Learned) -> Learned:
+        """What is known with other devices, too."""
+        figures = {name: self.figures.get(name, 0) + value for name, value in other.figures.items()}
+        up, down = self.up_bytes + other.up_bytes, self.down_bytes + other.down_bytes
+        return Learned(up, down, self.figures | figures)
+
 
 def learn(
     method: DeviceMethod,

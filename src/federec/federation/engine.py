@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from federec.cohort.draw import Devices
-from federec.federation import fused, fused_graph, fused_neural, fused_pairs, fused_products
+from federec.federation import fused, fused_graph, fused_neural, fused_pairs, fused_products, fused_sums
 from federec.federation.channel import Link
 from federec.federation.fused_base import RoundInputs, first_ranks
 from federec.federation.server import RoundReport, Sum
@@ -27,6 +27,7 @@ from federec.methods.forms import (
     LinearScore,
     NeuralScore,
     SampledProducts,
+    SummedMessages,
 )
 from federec.plugins.base import without_form
 
@@ -73,6 +74,7 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             GraphScore: Kernels(fused_graph.GraphRound, fused_graph.graph_scores),
             DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
             SampledProducts: Kernels(fused_products.ProductsRound, fused_products.products_scores),
+            SummedMessages: Kernels(fused_sums.SummedRound, fused_sums.summed_scores, _summed_lacks),
         }
     from federec.federation import fused_gpu, fused_gpu_neural, fused_gpu_phases  # they need triton
 
@@ -81,6 +83,10 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
         AdditiveScore: Kernels(fused_gpu.AdditiveRound, fused_gpu.additive_scores, _additive_lacks),
         NeuralScore: Kernels(fused_gpu_phases.neural_round, fused_gpu_neural.neural_scores, _neural_lacks),
     }
+
+
+def _summed_lacks(form: SummedMessages) -> str | None:
+    return None if form.laplace > 0 else "is needed where torch adds up messages without noise"
 
 
 def _linear_lacks(form: LinearScore) -> str | None:

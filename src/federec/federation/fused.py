@@ -20,7 +20,6 @@ from federec.kernels.cpu import Noise, Outcome, Parts, Players, Request, floats
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore, Mixing
-from federec.stages.noise import quantiles
 
 
 class LinearRound(FusedRound):
@@ -48,7 +47,7 @@ class LinearRound(FusedRound):
         )
         if form.own:
             self.reserve(self.state.stores[form.table], players.users)
-        noise = Noise(np.float32(form.laplace), quantiles().numpy())
+        noise = Noise(np.float32(form.laplace))
         dim, mixing = self.dim, mixing_of(self.state, form.mixing)
         known, tables = histories(devices), linear_tables(self.state, form)
         emphasising, sizes = Emphasising(form.emphasis, devices), (devices.n_items, self.most(), dim, method.batch)

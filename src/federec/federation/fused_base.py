@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import MutableMapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ from federec.kernels.ranks import rank_first
 from federec.methods import forms
 from federec.methods.base import LOSS, DeviceMethod
 from federec.stages.base import Format
-from federec.stages.noise import quantiles
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -206,21 +206,26 @@ class Emphasising:
     """What kernels need to let new positives weigh more."""
 
     def __init__(self, form: forms.Emphasis | None, devices: Devices) -> None:
-        self.form, self.ptr, self.items = form, devices.distinct_ptr, devices.distinct
-        longest = int(self.ptr.diff().max()) if form else 0
-        age = torch.arange(longest)
-        self.weights = 0.5 ** (age / form.half_life) + form.least if form else age
+        self.form, self.devices = form, devices
 
     def arrays(self, rows: int) -> Emphasis | None:
         """For one thread, whose devices have at most `rows` rows; None where all samples weigh the same."""
         if self.form is None:
             return None
-        return Emphasis(self.ptr.numpy(), self.items.numpy(), self.weights.numpy(), floats(rows))
+        ptr, items = self.devices.distinct_ptr.numpy(), self.devices.distinct.numpy()
+        return Emphasis(ptr, items, _emphasis(self.form, self.devices.longest), floats(rows))
+
+
+@lru_cache(maxsize=8)
+def _emphasis(form: forms.Emphasis, longest: int) -> Floats:
+    """The weights of positives by their age, the same in every round."""
+    weights: Floats = (0.5 ** (torch.arange(longest) / form.half_life) + form.least).numpy()
+    return weights
 
 
 def noise_of(scale: float) -> Noise | None:
     """Laplace noise on what is sent; None where there is none, so that its code is not compiled."""
-    return Noise(np.float32(scale), quantiles().numpy()) if scale else None
+    return Noise(np.float32(scale)) if scale else None
 
 
 def histories(devices: Devices) -> Histories:

@@ -85,10 +85,7 @@ class ProductsRound:
         channel = link.channel.now(state.server) if link.channel.stages else link.channel
         with using(self.products):
             new = learn(method, state, devices, users, seed, round_, channel, self._deliver)
-        old = self.learned
-        figures = {name: old.figures.get(name, 0) + value for name, value in new.figures.items()}
-        up, down = old.up_bytes + new.up_bytes, old.down_bytes + new.down_bytes
-        self.learned = Learned(up, down, old.figures | figures)
+        self.learned = self.learned.with_more(new)
         return torch.zeros(ask.shape)
 
     def _warm_up(self) -> None:

@@ -21,6 +21,7 @@ from federec.cohort.draw import History
 from federec.cohort.layers import ITEMS, Param, Params
 from federec.mathematics.decay import factor, running
 from federec.mathematics.windows import together
+from federec.methods.forms import SummedMessages
 from federec.methods.next_item import NextItem, Turn
 
 SKETCH, SUMS, NEXT = "sketch", "sums", "next"
@@ -83,6 +84,10 @@ class FedNextProjected(NextItem):
             sums.addmm_(before.T, before)
             next_.index_add_(0, part.items[:, 1:].flatten(), since)
         return {SUMS: sums, NEXT: next_.T}
+
+    def fused_form(self, n_items: int) -> SummedMessages:
+        wide = self.kinds * self.dim
+        return SummedMessages(values=wide * (wide + n_items))
 
     def projected(self, turn: Turn, history: History, rows: Tensor) -> tuple[Tensor, Tensor]:
         """At the positions t >= 1 of histories with these rows [C, L, dim], side by side for all half-lives: s_t, and

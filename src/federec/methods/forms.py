@@ -195,4 +195,15 @@ class SampledProducts:
     """Scale of the noise on what is sent (`plugins.ldp`)."""
 
 
-Form = LinearScore | AdditiveScore | NeuralScore | GraphScore | DecayedPairs | SampledProducts
+@dataclass(frozen=True)
+class SummedMessages:
+    """Torch adds up what devices send (`DeviceMethod.summed`). A kernel adds up the noise on it, which would else be
+    drawn for every value of every device's message."""
+
+    values: int
+    """Values that a device sends in a round whose messages add up."""
+    laplace: float = 0.0
+    """Scale of the noise on what is sent (`plugins.ldp`)."""
+
+
+Form = LinearScore | AdditiveScore | NeuralScore | GraphScore | DecayedPairs | SampledProducts | SummedMessages

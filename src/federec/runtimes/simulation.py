@@ -45,7 +45,7 @@ from federec.federation.state import State
 from federec.federation.threads import all_torch_threads
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod
-from federec.methods.forms import DecayedPairs, NeuralScore
+from federec.methods.forms import DecayedPairs, NeuralScore, SummedMessages
 from federec.runs.config import RunConfig
 from federec.runs.group import ALONE, Group
 from federec.runs.loop import EngineChoice, Played, Review, Trainer
@@ -60,6 +60,10 @@ seconds, once."""
 
 _LOADABLE = _LONG / 10
 """The same for kernels that are compiled already: loading them takes up to a second."""
+
+_DRAWN = 32
+"""Values with noise that cost torch about as much as the passes over one interaction, as far as compiling goes: the
+kernel that adds noise up is compiled in a second."""
 
 _SHORT = EngineChoice("torch", "the run is too short to repay compiling a kernel")
 _COMPILED = EngineChoice("fused", "the kernel was compiled before")
@@ -158,6 +162,8 @@ def _engine(
     form = method.fused_form(split.data.n_items)
     samples = len(split.train) * (rounds or 1) * method.epochs
     work = float(_pairs(split) if isinstance(form, DecayedPairs) else samples)
+    if isinstance(form, SummedMessages):
+        work = len(split.ptr) * form.values / _DRAWN
     if isinstance(form, NeuralScore):
         # Compiling takes four times as long, and most of a round is the ranking of all users, whoever takes part.
         work /= 2
