@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from federec import streams
+from federec.mathematics import transformer as module
 from federec.mathematics.transformer import Dropout, Transformer, _Attention, encode, encode_last
 
 SHAPE = Transformer(dim=8, layers=2, heads=2, window=6)
@@ -118,13 +119,16 @@ def test_dropout_keeps_the_network_causal_and_free_of_padding():
     torch.testing.assert_close(padded[:, :3], alone)
 
 
-def test_attention_with_dropout_has_the_gradient_that_autograd_finds():
+@pytest.mark.parametrize("block", [4, 64])
+def test_attention_with_dropout_has_the_gradient_that_autograd_finds(monkeypatch, block):
+    monkeypatch.setattr(module, "_BLOCK", block)
     generator = torch.Generator().manual_seed(3)
     given = [torch.randn(3, 2, 9, 4, generator=generator, requires_grad=True) for _ in range(3)]
-    masks = (torch.rand(3, 2, 9, 9, generator=generator) > 0.4) / 0.6
+    dropout, sites = Dropout(0.4, streams.keys(0, 1, torch.arange(3)), torch.arange(9).expand(3, -1)), range(2, 4)
+    masks = dropout.masks(9, 12, sites)
     query, key, value = given
     weights = (query @ key.mT / 2).masked_fill(torch.ones(9, 9, dtype=torch.bool).triu(1), -torch.inf).softmax(3)
-    expected, found = (weights * masks) @ value, _Attention.apply(*given, masks)
+    expected, found = (weights * masks) @ value, _Attention.apply(*given, dropout, 12, sites)
     torch.testing.assert_close(found, expected)
     above = torch.randn(expected.shape, generator=generator)
     for got, wanted in zip(*(torch.autograd.grad(each, given, above) for each in (found, expected)), strict=True):

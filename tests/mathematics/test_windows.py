@@ -76,6 +76,18 @@ def test_gradients_are_those_of_each_history_alone(monkeypatch, positions, rate)
             torch.testing.assert_close(found[name][row], value, rtol=1e-4, atol=1e-4)
 
 
+def test_gradients_at_the_parameters_of_all_are_those_at_copies_of_them():
+    p, (items, counts), keys = parameters(), padded(*HISTORIES), streams.keys(0, 1, torch.arange(5))
+    expanded = {name: value.expand(5, *value.shape) for name, value in p.items()}
+    copies = {name: value.clone() for name, value in expanded.items()}
+    windows = Windows.of(items, counts, 6)
+    losses, found = gradients(SHAPE, expanded, windows, 0.5, keys)
+    others, expected = gradients(SHAPE, copies, windows, 0.5, keys)
+    torch.testing.assert_close(losses, others)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
+
+
 def test_dropout_is_the_same_whatever_is_computed_together(monkeypatch):
     p, windows, keys = parameters(), Windows.of(*padded(*HISTORIES), 6), streams.keys(0, 1, torch.arange(5))
     together, found = gradient(SHAPE, p, windows, 0.5, keys)

@@ -13,7 +13,8 @@ history), so that they do not depend on padding, nor on which windows are comput
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from federec import streams
 from federec.cohort.layers import ITEMS, Param, Params
 
 _LANES = 4  # random numbers of 16 bits in one draw of 64
+_BLOCK = 64  # queries that attention computes at once during training
 
 
 @dataclass(frozen=True)
@@ -84,33 +86,36 @@ class Dropout:
 
 
 def encode(shape: Transformer, p: Params, items: Tensor, counts: Tensor, dropout: Dropout | None = None) -> Tensor:
-    """Outputs [W, T, dim] at all positions of windows [W, T] of items, padded on the right to any width. Parameters may
-    have a leading dimension [W, ...]: each window's own."""
-    h = _embedded(shape, p, items, counts, dropout)
+    """Outputs [W, T, dim] at all positions of windows [W, T] of items, padded on the right to any width."""
+    rows = embedding(items, p["items"]) + embedding(places(shape, items, counts), p["places"])
+    return encode_rows(shape, p, rows, dropout)
+
+
+def encode_rows(shape: Transformer, p: Params, rows: Tensor, dropout: Dropout | None = None) -> Tensor:
+    """The same from v(item t) + place(t) [W, T, dim]. The other parameters may have a leading dimension [W, ...]: each
+    window's own."""
+    h = rows if dropout is None else dropout(rows, 0)
     for layer in range(shape.layers):
-        h = _layer(shape, p, layer, h, None, dropout)
+        h = _layer(shape, p, layer, h, dropout)
     return _normed(p, "norm", h)
 
 
 def encode_last(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Tensor:
     """Outputs [W, dim] at the last position only: what the last layer makes of the others is not needed."""
-    h, last = _embedded(shape, p, items, counts, None), (counts - 1).clamp(min=0)
-    for layer in range(shape.layers):
-        h = _layer(shape, p, layer, h, last if layer == shape.layers - 1 else None, None)
-    return _normed(p, "norm", h[:, 0])
+    h = embedding(items, p["items"]) + embedding(places(shape, items, counts), p["places"])
+    for layer in range(shape.layers - 1):
+        h = _layer(shape, p, layer, h, None)
+    return _normed(p, "norm", _last_layer(shape, p, shape.layers - 1, h, counts))
 
 
-def _embedded(shape: Transformer, p: Params, items: Tensor, counts: Tensor, dropout: Dropout | None) -> Tensor:
+def places(shape: Transformer, items: Tensor, counts: Tensor) -> Tensor:
+    """The place of each item of the windows; some place for padding."""
     place = shape.window - counts[:, None] + torch.arange(items.shape[1], device=items.device)
-    h = _rows(p["items"], items) + _rows(p["places"], place.clamp(0, shape.window - 1))
-    return h if dropout is None else dropout(h, 0)
+    return place.clamp(0, shape.window - 1)
 
 
-def _layer(
-    shape: Transformer, p: Params, layer: int, h: Tensor, last: Tensor | None, dropout: Dropout | None
-) -> Tensor:
-    """One layer at all positions; with `last` [W] only at that one."""
-
+def _layer(shape: Transformer, p: Params, layer: int, h: Tensor, dropout: Dropout | None) -> Tensor:
+    """One layer at all positions."""
     first = 1 + (1 + shape.heads) * layer  # number of the layer's first place for dropout; 0 is the embedding
     widths = (shape.dim, 4 * shape.dim, shape.dim)
     kept: tuple[Tensor, ...] = ()
@@ -120,49 +125,95 @@ def _layer(
     def dropped(x: Tensor, place: int) -> Tensor:
         return x * kept[place] if kept else x
 
-    def split(x: Tensor, parts: int) -> list[Tensor]:
-        return [part.unflatten(2, (shape.heads, -1)).transpose(1, 2) for part in x.chunk(parts, 2)]
-
-    x, weight = _normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"]
-    if last is None:
-        query, key, value = split(_times(x, weight), 3)
-        if dropout is not None and dropout.rate:
-            masks = dropout.masks(h.shape[1], shape.window, range(first + 1, first + 1 + shape.heads))
-            mixed: Tensor = _Attention.apply(query, key, value, masks)  # type: ignore[no-untyped-call]
-        else:
-            mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
+    x = _times(_normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"])
+    query, key, value = (part.unflatten(2, (shape.heads, -1)).transpose(1, 2) for part in x.chunk(3, 2))
+    if dropout is not None and dropout.rate:
+        sites = range(first + 1, first + 1 + shape.heads)
+        mixed: Tensor = _Attention.apply(query, key, value, dropout, shape.window, sites)  # type: ignore[no-untyped-call]
     else:
-        row, seen = torch.arange(len(h), device=h.device), torch.arange(h.shape[1], device=h.device) <= last[:, None]
-        key, value = split(_times(x, weight[shape.dim :]), 2)
-        (query,), h = split(_times(x[row, last][:, None], weight[: shape.dim]), 1), h[row, last][:, None]
-        mixed = scaled_dot_product_attention(query, key, value, attn_mask=seen[:, None, None])
+        mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
     h = h + dropped(_through(p, f"{layer}.attention.out", mixed.transpose(1, 2).flatten(2)), 0)
     x = _through(p, f"{layer}.hidden.in", _normed(p, f"{layer}.hidden.norm", h))
     return h + dropped(_through(p, f"{layer}.hidden.out", dropped(gelu(x), 1)), 2)
 
 
+def _last_layer(shape: Transformer, p: Params, layer: int, h: Tensor, counts: Tensor) -> Tensor:
+    """One layer at the last position only, [W, dim]. Its query meets the rows x_t before they become keys and values,
+    which then need no products of their own:
+
+        q . (K x_t) = (K' q) . x_t,        sum_t w_t (V x_t) = V (sum_t w_t x_t)        in each head
+    """
+    row, last = torch.arange(len(h), device=h.device), (counts - 1).clamp(min=0)
+    seen = torch.arange(h.shape[1], device=h.device) <= last[:, None]
+    x, weight = _normed(p, f"{layer}.attention.norm", h), p[f"{layer}.attention.in.weight"]
+    by_query, by_key, by_value = weight.view(3, shape.heads, -1, shape.dim)
+    asked = torch.einsum("wd,hkd,hke->whe", x[row, last], by_query, by_key)
+    scale = (shape.dim // shape.heads) ** -0.5
+    met = scaled_dot_product_attention(asked[:, None], x[:, None], x[:, None], seen[:, None, None], scale=scale)
+    mixed = torch.einsum("whd,hkd->whk", met[:, 0], by_value)
+    h = h[row, last] + _through(p, f"{layer}.attention.out", mixed.flatten(1))
+    x = _through(p, f"{layer}.hidden.in", _normed(p, f"{layer}.hidden.norm", h))
+    return h + _through(p, f"{layer}.hidden.out", gelu(x))
+
+
 class _Attention(torch.autograd.Function):
     """(softmax(Q K' / sqrt(width)) * masks) V, causal, of queries, keys and values [W, heads, T, width]. Autograd would
-    pass over tables [W, heads, T, T] twice as often."""
+    pass over tables [W, heads, T, T] twice as often. A block of queries meets only the keys up to its end, so that
+    little of what the future hides is computed."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, masks: Tensor) -> Tensor:
-        size, scale = query.shape[2], query.shape[3] ** -0.5
-        later = query.new_full((size, size), -torch.inf).triu(1)
-        q, k, v, m = (part.flatten(0, 1) for part in (query, key, value, masks))
-        weights = torch.baddbmm(later, q, k.mT, alpha=scale).softmax(2)
-        kept = weights * m
-        ctx.save_for_backward(q, k, v, m, weights, kept)
-        return (kept @ v).view(query.shape)
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, dropout: Dropout, window: int, sites: range
+    ) -> Tensor:
+        q, k, v = (part.flatten(0, 1) for part in (query, key, value))
+        mixed, tables = torch.empty_like(q), []
+        for block, stop in _blocks(q.shape[1]):
+            hidden = q.new_full((stop - block.start, stop), -torch.inf).triu(1 + block.start)
+            weights = torch.baddbmm(hidden, q[:, block], k[:, :stop].mT, alpha=q.shape[2] ** -0.5).softmax(2)
+            masks = replace(dropout, position=dropout.position[:, block]).masks(stop, window, sites).flatten(0, 1)
+            kept = weights * masks
+            mixed[:, block] = kept @ v[:, :stop]
+            tables += [weights, masks, kept]
+        ctx.save_for_backward(q, k, v, *tables)
+        return mixed.view(query.shape)
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, m, weights, kept = ctx.saved_tensors
-        shape, scale = above[0].shape, q.shape[2] ** -0.5
-        d = above[0].flatten(0, 1)
-        slope = torch._softmax_backward_data((d @ v.mT).mul_(m), weights, 2, weights.dtype)
-        found = (slope @ k).mul_(scale), (slope.mT @ q).mul_(scale), kept.mT @ d
-        return *(part.view(shape) for part in found), None
+        q, k, v, *tables = ctx.saved_tensors
+        shape, d = above[0].shape, above[0].flatten(0, 1)
+        to_q, to_k, to_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        for at, (block, stop) in enumerate(_blocks(q.shape[1])):
+            weights, masks, kept = tables[3 * at : 3 * at + 3]
+            slope = (d[:, block] @ v[:, :stop].mT).mul_(masks)
+            slope = torch._softmax_backward_data(slope, weights, 2, weights.dtype)
+            to_q[:, block] = slope @ k[:, :stop]
+            to_k[:, :stop] += slope.mT @ q[:, block]
+            to_v[:, :stop] += kept.mT @ d[:, block]
+        scale = q.shape[2] ** -0.5
+        return *(part.view(shape) for part in (to_q.mul_(scale), to_k.mul_(scale), to_v)), None, None, None
+
+
+def _blocks(size: int) -> Iterator[tuple[slice, int]]:
+    """Blocks of so many positions, and where they end."""
+    for start in range(0, size, _BLOCK):
+        stop = min(size, start + _BLOCK)
+        yield slice(start, stop), stop
+
+
+class _Product(torch.autograd.Function):
+    """x weight' + bias of windows [W, T, in] with each window's own weight [W, out, in]. Autograd would leave the
+    gradient of the weights turned, and adding it up would read it against the grain."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.biased = bias is not None
+        return x @ weight.mT if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), (d,) = ctx.saved_tensors, above
+        return d @ weight, d.mT @ x, d.sum(1) if ctx.biased else None
 
 
 def _norm(name: str, dim: int) -> dict[str, Param]:
@@ -171,13 +222,6 @@ def _norm(name: str, dim: int) -> dict[str, Param]:
 
 def _linear(name: str, inputs: int, outputs: int, bound: float) -> dict[str, Param]:
     return {f"{name}.weight": Param((outputs, inputs), "uniform", bound), f"{name}.bias": Param((outputs,), "zeros")}
-
-
-def _rows(table: Tensor, index: Tensor) -> Tensor:
-    """Rows [W, T, dim] of one table, or of each window's own."""
-    if table.dim() == 2:
-        return embedding(index, table)
-    return table[torch.arange(len(index), device=index.device)[:, None], index]
 
 
 def _normed(p: Params, name: str, x: Tensor) -> Tensor:
@@ -195,4 +239,5 @@ def _through(p: Params, name: str, x: Tensor) -> Tensor:
 def _times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.dim() == 2:
         return linear(x, weight, bias)
-    return x @ weight.mT if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
+    product: Tensor = _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return product

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from federec import streams
 from federec.cohort.layers import Params
-from federec.mathematics.transformer import Dropout, Transformer, encode, encode_last
+from federec.mathematics.transformer import Dropout, Transformer, encode, encode_last, encode_rows, places
 
 _POSITIONS, _GPU_POSITIONS = 1 << 11, 1 << 17  # that go through the network together, padding included
 _PADDING, _GPU_PADDING = 0.15, 1.0  # fraction of them that may be padding
@@ -95,22 +94,41 @@ def gradient(shape: Transformer, p: Params, windows: Windows, rate: float, keys:
 
 
 def gradients(shape: Transformer, p: Params, windows: Windows, rate: float, keys: Tensor) -> tuple[Tensor, Params]:
-    """Each history's loss, summed over its positions, and its own gradient [C, ...] at its own parameters [C, ...]."""
-    n_items = p["items"].shape[1]
+    """Each history's loss, summed over its positions, and its own gradient [C, ...] at its own parameters [C, ...], or
+    at those of all, expanded. With the slopes d_t at what a layer gives for inputs x_t, a window's own gradient of its
+    weights is sum_t d_t x_t'."""
+    n_items, dim = p["items"].shape[1:]
     most = _GPU_LOGITS if keys.is_cuda else _LOGITS
     losses = p["item_bias"].new_zeros(len(keys))
     total = {name: torch.zeros_like(value, memory_format=torch.contiguous_format) for name, value in p.items()}
-    for part in windows.parts(max(1, most // n_items), max(1, most // (n_items * shape.dim))):
-        own = {name: value[part.owner].requires_grad_() for name, value in p.items()}
+    for part in windows.parts(max(1, most // n_items), max(1, most // (n_items * dim))):
+        own, owner, real = _of(p, part.owner), part.owner[:, None], part.targets >= 0
+        at = {"items": part.items, "places": places(shape, part.items, part.counts)}
+        rows = (p["items"][owner, at["items"]] + p["places"][owner, at["places"]]).requires_grad_()
+        below = {name: value.requires_grad_() for name, value in own.items() if name not in ("item_bias", *at)}
         with _quick(keys):
-            output = encode(shape, own, part.items, part.counts, _dropout(part, rate, keys))
-            logits = torch.baddbmm(own["item_bias"][:, None], output, own["items"].mT)
-            each = cross_entropy(logits.mT, part.targets, ignore_index=-1, reduction="none").sum(1)
-            found = torch.autograd.grad(each.sum(), [*own.values()])
-        losses.index_add_(0, part.owner, each.detach())
-        for name, value in zip(own, found, strict=True):
+            output = encode_rows(shape, below, rows, _dropout(part, rate, keys))
+            given, items = output.detach(), own["items"]
+            error = torch.baddbmm(own["item_bias"][:, None], given, items.mT)
+            torch.softmax(error, 2, out=error)
+            target = part.targets.clamp(min=0)[:, :, None]
+            chosen = error.gather(2, target)
+            error.scatter_(2, target, chosen - 1).mul_(real[:, :, None])
+            to_rows, *found = torch.autograd.grad(output, [rows, *below.values()], error @ items)
+            found = dict(zip(below, found, strict=True)) | {"items": error.mT @ given, "item_bias": error.sum(1)}
+        loss = chosen.clamp(min=_TINY).log()[:, :, 0] * real
+        losses.index_add_(0, part.owner, loss.sum(1), alpha=-1)
+        for name, value in found.items():
             total[name].index_add_(0, part.owner, value)
+        for name, index in at.items():
+            total[name].index_put_((owner, index), to_rows, accumulate=True)
     return losses, total
+
+
+def _of(p: Params, owner: Tensor) -> Params:
+    """Each window's own parameters [W, ...], of [C, ...]; those that all have in common are not copied."""
+    same = p["items"].stride(0) == 0
+    return {name: value[0].expand(len(owner), *value[0].shape) if same else value[owner] for name, value in p.items()}
 
 
 def _dropout(windows: Windows, rate: float, keys: Tensor) -> Dropout:
@@ -132,18 +150,21 @@ def _quick(where: Tensor) -> Iterator[None]:
 
 def _softmax(output: Tensor, items: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
     """The loss at outputs [P, dim], and its gradients with respect to outputs, item rows and biases, by hand: autograd
-    would hold three tables [P, items] at a time, this holds two."""
+    would hold three tables [P, items] at a time, this holds one and fills it again and again."""
     loss, onto = output.new_empty(len(output)), torch.empty_like(output)
     to_items, to_bias = torch.zeros_like(items), torch.zeros_like(bias)
     size = max(1, (_GPU_LOGITS if output.is_cuda else _LOGITS) // len(items))
+    table = output.new_empty(min(size, len(output)), len(items))
     for start in range(0, len(output), size):
         part = slice(start, start + size)
-        error, target = torch.addmm(bias, output[part], items.T).softmax(1), targets[part, None]
+        x, target = output[part], targets[part, None]
+        error = torch.addmm(bias, x, items.T, out=table[: len(x)])
+        torch.softmax(error, 1, out=error)
         chosen = error.gather(1, target)
         loss[part] = -chosen.clamp(min=_TINY).log()[:, 0]
         error.scatter_(1, target, chosen - 1)
-        onto[part] = error @ items
-        to_items.addmm_(error.T, output[part])
+        torch.mm(error, items, out=onto[part])
+        to_items.addmm_(error.T, x)
         to_bias += error.sum(0)
     return loss, onto, to_items, to_bias
 
