@@ -11,6 +11,7 @@ import torch
 
 from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
+from federec.errors import UserError
 from federec.evaluation.protocols import protocol
 from federec.federation.channel import Channel, Link
 from federec.federation.device import learn
@@ -228,6 +229,36 @@ def test_the_kernel_plays_the_same_rounds_of_a_network(small, split, monkeypatch
         for key, value in stacked.tensors().items():
             close(fused.tensors()[key], value, 1e-4)
     same_scores(method, fused, stacked, there, users, 1e-4)
+
+
+LARGE = {
+    "rows": ("items_mlp", 500.0, 5e3, {}),
+    "weights": ("mlp.1.weight", 20.0, 5e3, {}),
+    "activations": ("mlp.0.bias", 500.0, 5e3, {}),
+    "gradients": ("out.0.weight", 20.0, 5e3, {}),
+    "only rows and layers moved uphill": ("mlp.0.bias", 0.1, 0.1, {"rho_shared": 1e6}),
+    "only users moved uphill": ("mlp.0.bias", 0.1, 0.1, {"rho_private": 1e6}),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_a_number_too_large_for_half_precision_is_noticed(small, split, case):
+    name, fits_in, too_large, settings = LARGE[case]
+    plain, users = {**NET, "mlp_dim": 6}, torch.tensor([1, 4, 0])
+
+    def loss(value, **settings):
+        method, state = small("fedrecgel", **plain, **settings), State.start(small("fedrecgel", **plain), 60, 9, 1)
+        state.shared[name].fill_(value)
+        fused = State.of({key: value.numpy() for key, value in state.copy().tensors().items()}, PLACE)
+        slow = play(method, state, Devices.of(split, True), users, 7, 1)
+        playing = begun(method, fused, Devices.of(split, True, PLACE), 7, 1)
+        playing.play(users.to(PLACE), users.new_zeros(len(users), 0, device=PLACE))
+        return playing.finish().loss, slow.loss
+
+    played, expected = loss(fits_in)
+    assert played == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(UserError, match=r"round 1: numbers above 4,094.* --engine torch"):
+        loss(too_large, **settings)
 
 
 def test_streams_follow_the_numbers_of_the_devices(split):

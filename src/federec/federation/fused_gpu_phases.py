@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from federec.cohort.optim import Adam
+from federec.errors import UserError
 from federec.federation.device import GPU_MEMORY
 from federec.federation.fused_base import RoundInputs
 from federec.federation.fused_gpu import Schedule, laplace_quantiles
@@ -54,6 +55,21 @@ class PhasesRound(NeuralRound):
             own = Drawn(users, places, keys, first, counts, drawn.samples, drawn.order)
             _Part(self, own, rows).play(outcome.total, outcome.figures[:, begin:end])
 
+    def figures_of_all(self) -> Tensor:
+        """As in the base. Refuses a round with a number too large for half precision, which leaves a NaN in what
+        devices send or keep (`kernels.gpu_phases`)."""
+        learned = self.total, *self.layer_totals, *(self.state.private[name] for name in self.form.users)
+        fine = torch.stack([each.isfinite().all() for each in learned]).all()
+        figures = super().figures_of_all()
+        figures[0].masked_fill_(~fine, torch.nan)  # comes with the losses, so that the host waits only once
+        figures = figures.cpu()
+        if not figures[0].isfinite().all():
+            raise UserError(
+                f"round {self.round}: numbers above {gpu_phases.LARGEST:,}, which the GPU's kernels cannot hold, or "
+                f"'{self.method.name}' diverges; --engine torch takes larger numbers"
+            )
+        return figures
+
     def parts(self) -> Iterator[tuple[int, int, int]]:
         """Devices, from one to another, that fit in memory together, and how many rows they have at most."""
         n_items, shape = len(self.rows), self.shape
@@ -78,7 +94,7 @@ class _Part:
         shape, form, method, floats = round_.shape, round_.form, round_.method, round_.floats
         self.devices, (self.n_items, width) = len(drawn.users), round_.rows.shape
         self.product, self.dim, self.wide = shape.product, *shape.sizes[:2]
-        self.epochs, self.lift = method.epochs, float(method.batch)
+        self.epochs, self.lift = method.epochs, float(min(method.batch, round_.lengths[0]))
         """Gradients are about one over the size of a batch: `lift` times that, half precision holds them well."""
         self.values = shape.top[3] - shape.at[0]
         """Of all layers but U."""
