@@ -1,6 +1,7 @@
 """The Triton kernels against plain torch. They need a GPU; with TRITON_INTERPRET=1 and the package triton they run,
 slowly, in its interpreter."""
 
+import math
 import os
 from dataclasses import replace
 from importlib.util import find_spec
@@ -228,6 +229,39 @@ def test_the_kernel_plays_the_same_rounds_of_a_network(small, split, monkeypatch
         for key, value in stacked.tensors().items():
             close(fused.tensors()[key], value, 1e-4)
     same_scores(method, fused, stacked, there, users, 1e-4)
+
+
+LARGE = {
+    "rows": ("items_mlp", 500.0, 5e3, {}),
+    "weights": ("mlp.1.weight", 20.0, 5e3, {}),
+    "activations": ("mlp.0.bias", 500.0, 5e3, {}),
+    "gradients": ("out.0.weight", 20.0, 5e3, {}),
+    "only rows and layers moved uphill": ("mlp.0.bias", 0.1, 0.1, {"rho_shared": 1e6}),
+    "only users moved uphill": ("mlp.0.bias", 0.1, 0.1, {"rho_private": 1e6}),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_a_number_too_large_for_half_precision_is_told(small, split, case, caplog):
+    name, fits_in, too_large, settings = LARGE[case]
+    plain, users = {**NET, "mlp_dim": 6}, torch.tensor([1, 4, 0])
+
+    def loss(value, **settings):
+        method, state = small("fedrecgel", **plain, **settings), State.start(small("fedrecgel", **plain), 60, 9, 1)
+        state.shared[name].fill_(value)
+        fused = State.of({key: value.numpy() for key, value in state.copy().tensors().items()}, PLACE)
+        slow = play(method, state, Devices.of(split, True), users, 7, 1)
+        playing = begun(method, fused, Devices.of(split, True, PLACE), 7, 1)
+        playing.play(users.to(PLACE), users.new_zeros(len(users), 0, device=PLACE))
+        return playing.finish().loss, slow.loss
+
+    played, expected = loss(fits_in)
+    assert played == pytest.approx(expected, rel=1e-4)
+    assert not caplog.messages
+    played, _ = loss(too_large, **settings)
+    assert math.isnan(played)
+    (told,) = caplog.messages
+    assert "numbers above 4,094" in told
 
 
 def test_streams_follow_the_numbers_of_the_devices(split):

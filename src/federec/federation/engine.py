@@ -14,7 +14,7 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.federation import fused, fused_graph, fused_neural, fused_pairs, fused_products, fused_sums
 from federec.federation.channel import Link
-from federec.federation.fused_base import RoundInputs, first_ranks
+from federec.federation.fused_base import Ranker, RoundInputs, first_ranks
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.kernels.compiling import NotCompiledError, only_loading
@@ -37,6 +37,10 @@ _JUDGES = 1 << 24
 
 class Playing(Protocol):
     """A round that a kernel plays, a few users at a time."""
+
+    @property
+    def rank(self) -> Ranker | None:
+        """As `play`, where threads rank their devices themselves; None where they do not."""
 
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         """These users learn; returns the scores of the items `ask` [C, K], each with the user's own rows, by its own

@@ -61,8 +61,7 @@ class LinearRound(FusedRound):
         on_threads(ptr, play)
 
     def rank(self, users: Tensor, ask: Tensor, lists: int) -> Tensor:
-        """These users learn; returns the ranks [C, lists] of the first of each list of items. `ask` [C, K] has these
-        lists side by side. Each thread ranks its users while their scores are in its cache."""
+        """Each thread ranks its users while their scores are in its cache."""
         with borrowed(self.devices, floats, *ask.shape) as scored:
             return self._play(users, ask, None, scored, lists)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,6 +29,9 @@ from federec.stages.base import Format
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
+Ranker = Callable[[Tensor, Tensor, int], Tensor]
+"""Has users learn, and returns the ranks [C, lists] of the first of each list of items: `ask` [C, K] has these lists
+side by side."""
 
 _PARTS = 7  # that a thread takes, if all threads are equally fast
 _LEAST = 2  # samples in a part for each row of its sums, if there are more parts than threads: sums cost time too
@@ -107,6 +110,8 @@ class FusedRound:
     """Shared layers that devices change."""
     scores = False
     """Whether the kernel writes every score that is asked for; otherwise those that it leaves out are 0."""
+    rank: Ranker | None = None
+    """Where threads rank their devices themselves."""
 
     def __init__(self, inputs: RoundInputs, *shape: int, values: int = 0) -> None:
         """`shape` is that of the item rows which devices change, [M, dim], `values` the size of all layers."""

@@ -143,6 +143,7 @@ class GpuRound:
     """Programs on a multiprocessor."""
     layers: tuple[str, ...] = ()
     """Shared layers that devices change."""
+    rank = None
 
     def __init__(self, table: str | None, start: Tensor, inputs: RoundInputs) -> None:
         """`table`: the shared item rows that devices change, if any; `start`: rows [M, d] that they begin with."""

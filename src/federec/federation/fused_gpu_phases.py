@@ -3,6 +3,7 @@ devices at a time as fit in memory."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,8 @@ from federec.kernels.gpu import Drawn, Outcome
 from federec.kernels.gpu_linear import Asked
 from federec.kernels.gpu_network import Server
 from federec.methods.forms import NeuralScore
+
+log = logging.getLogger("federec")
 
 WIDEST = 128
 """Units of the widest layer that the kernels have registers for."""
@@ -54,6 +57,23 @@ class PhasesRound(NeuralRound):
             own = Drawn(users, places, keys, first, counts, drawn.samples, drawn.order)
             _Part(self, own, rows).play(outcome.total, outcome.figures[:, begin:end])
 
+    def figures_of_all(self) -> Tensor:
+        """As in the base. A number too large for half precision leaves a NaN in what devices send or keep
+        (`kernels.gpu_phases`): then losses are NaN, too, and the first such round is told."""
+        learned = self.total, *self.layer_totals, *(self.state.private[name] for name in self.form.users)
+        fine = torch.stack([each.isfinite().all() for each in learned]).all()
+        figures = super().figures_of_all()
+        figures[0].masked_fill_(~fine, torch.nan)
+        figures = figures.cpu()  # the only time that the host waits
+        if not figures[0].isfinite().all() and self.rows.isfinite().all():
+            log.warning(
+                "round %d: '%s' diverges, or has numbers above %s, which a GPU's kernels cannot hold; --engine torch can",
+                self.round,
+                self.method.name,
+                f"{gpu_phases.LARGEST:,}",
+            )
+        return figures
+
     def parts(self) -> Iterator[tuple[int, int, int]]:
         """Devices, from one to another, that fit in memory together, and how many rows they have at most."""
         n_items, shape = len(self.rows), self.shape
@@ -78,7 +98,7 @@ class _Part:
         shape, form, method, floats = round_.shape, round_.form, round_.method, round_.floats
         self.devices, (self.n_items, width) = len(drawn.users), round_.rows.shape
         self.product, self.dim, self.wide = shape.product, *shape.sizes[:2]
-        self.epochs, self.lift = method.epochs, float(method.batch)
+        self.epochs, self.lift = method.epochs, float(min(method.batch, round_.lengths[0]))
         """Gradients are about one over the size of a batch: `lift` times that, half precision holds them well."""
         self.values = shape.top[3] - shape.at[0]
         """Of all layers but U."""

@@ -22,6 +22,8 @@ from federec.methods.forms import DecayedPairs
 class PairsRound:
     """One round. Devices rank when it is over: `play` scores nothing."""
 
+    rank = None
+
     def __init__(self, form: DecayedPairs, inputs: RoundInputs) -> None:
         self.form, self.inputs = form, inputs
         self.names, n_items = form.parts(inputs.round), inputs.devices.n_items

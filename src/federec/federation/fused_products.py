@@ -71,6 +71,8 @@ def _sorted(owner: Tensor, ids: Tensor, n_items: int) -> Pairs:
 class ProductsRound:
     """A round of such a method. Devices rank when it is over: `play` scores nothing."""
 
+    rank = None
+
     def __init__(self, form: SampledProducts, inputs: RoundInputs) -> None:
         self.inputs, self.products = inputs, Sampled()
         self.aggregator = inputs.link.begin(inputs.devices.n_items)

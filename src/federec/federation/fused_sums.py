@@ -24,6 +24,8 @@ from federec.methods.forms import SummedMessages
 class SummedRound:
     """A round of such a method. Devices rank when it is over: `play` scores nothing."""
 
+    rank = None
+
     def __init__(self, form: SummedMessages, inputs: RoundInputs) -> None:
         self.form, self.inputs = form, inputs
         self.aggregator = inputs.link.begin(inputs.devices.n_items)

@@ -22,6 +22,11 @@ where M = d_1^T m, summed over rows, and m is 1 for units of the first layer tha
 
 Tensor cores multiply. A number is split in two of half precision, three products of which are as exact as float32:
 a smaller precision moves ReLU units that are nearly shut, and with them rows, to the other side.
+
+Half precision ends at 65,504. Rows, weights, activations and gradients of logits are multiplied by UP before they are
+split, so they must stay below LARGEST, which is 4,094; gradients of logits also after they are multiplied by batch and
+error. A larger number leaves a NaN in all that is computed from it, up to what is sent or kept: the kernels hide no
+NaN, and `PhasesRound` tells it.
 """
 
 from __future__ import annotations
@@ -37,6 +42,8 @@ BASE, PRIVATE, SHARED = range(3)
 UP = 16.0
 """Activations, weights and gradients of logits are multiplied by this before they are split: half precision loses
 digits of numbers below 2^-14."""
+LARGEST = int(65_504 / UP)
+"""Of these numbers before that."""
 _PRIVATE = tl.constexpr(PRIVATE)
 _SHARED = tl.constexpr(SHARED)
 _UP = tl.constexpr(UP)
@@ -139,8 +146,14 @@ def gather(
 
 
 @jit
+def _relu(x):
+    """NaN stays NaN. Without `propagate_nan` it would become 0, which hides that a number was too large."""
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@jit
 def _split(x):
-    """Two numbers of half precision whose sum is x."""
+    """Two numbers of half precision whose sum is x; if x is too large, infinity and its opposite."""
     high = x.to(tl.float16)
     return high, (x - high.to(tl.float32)).to(tl.float16)
 
@@ -264,7 +277,7 @@ def _top(a, net, weights, sums, base, label, weight, lift, LAYER: tl.constexpr, 
         w = weights[0]
         halves = _split(a)
         bias = load_vector(net + SHAPE.at[2 * LAYER + 1], SHAPE.sizes[LAYER + 1], SHAPE.wide[LAYER + 1]) * _UP
-        above = tl.maximum(_dot(halves, w, _zeros(a, SHAPE.wide[LAYER + 1])) * (1 / _UP) + bias[None, :], 0.0)
+        above = _relu(_dot(halves, w, _zeros(a, SHAPE.wide[LAYER + 1])) * (1 / _UP) + bias[None, :])
         d, e, loss, rest = _top(above, net, weights[1:], sums[1:], base, label, weight, lift, LAYER + 1, SHAPE, SLOPES)
         slope = sums[0][0]
         shift = sums[0][1]
@@ -360,12 +373,12 @@ def through(
             for part in tl.static_range(SHAPE.wide[1] // SIZE):
                 kh = part * SIZE + tl.arange(0, SIZE)
                 low = _first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE)
-                a = _dot(_split(tl.maximum(low, 0.0)), w[part], a)
+                a = _dot(_split(_relu(low)), w[part], a)
             shift = load_vector(net + SHAPE.at[3], SHAPE.sizes[2], SHAPE.wide[2]) * _UP
-            a = tl.maximum(a * (1 / _UP) + shift[None, :], 0.0)
+            a = _relu(a * (1 / _UP) + shift[None, :])
         else:
             kh = tl.arange(0, SHAPE.wide[1])
-            a = tl.maximum(_first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE), 0.0)
+            a = _relu(_first(server, rows, offsets, device, first, place, real, item, kh, moved, SHAPE))
         d, e, loss, total = _top(a, net, weights, total, base, label, weight, lift, above, SHAPE, slopes)
         if deep:
             if slopes:
@@ -464,7 +477,7 @@ def slope_above(
         d = tl.load(columns(rows.middle, first + place, kh, 0, SHAPE.sizes[2]), mask=there, other=0.0)
         a = _first(server, rows, offsets, device, first, place, real, item, kx, MOVED, SHAPE)
         shift += d
-        sum_ = _dot(_turned(_split(tl.maximum(a, 0.0))), _split(d), sum_)
+        sum_ = _dot(_turned(_split(_relu(a))), _split(d), sum_)
     net = gradients + device * free - SHAPE.at[0]
     out = net + SHAPE.at[2] + kx[:, None] * SHAPE.sizes[2] + kh[None, :]
     tl.store(out, sum_ * (1 / (lift * _UP * _UP)), mask=values(kx < SHAPE.sizes[1], kh, SHAPE.sizes[2]))

@@ -18,7 +18,6 @@ from federec.cohort.draw import Devices
 from federec.evaluation.evaluator import Sampled
 from federec.federation.channel import Link
 from federec.federation.engine import compiled, fused_round, fused_scores, neighbours, warm_up
-from federec.federation.fused import LinearRound
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, Ranking, rank_own, score_global
 from federec.federation.server import RoundReport, Sum
@@ -174,7 +173,7 @@ class Fused:
             assert len(few) <= 1  # a second one would have the users learn again
             for some in parts:
                 for ranks in few:
-                    if isinstance(playing, LinearRound) and isinstance(ranks, Sampled) and ranks.of.complete:
+                    if playing.rank is not None and isinstance(ranks, Sampled) and ranks.of.complete:
                         ranks.add_ranks(some, partial(playing.rank, some))
                     else:
                         ranks.add(some, partial(playing.play, some))
