@@ -16,6 +16,7 @@ from federec.data.interactions import Interactions
 from federec.data.split import make_split
 from federec.errors import UserError
 from federec.evaluation.metrics import rank_metrics, user_metrics
+from federec.federation.engine import fits
 from federec.methods.base import DeviceMethod
 from federec.methods.registry import METHODS
 from federec.runs.config import RunConfig
@@ -165,7 +166,24 @@ def parted(data, parts):
 def test_all_methods_with_kernels_are_tested(small):
     methods = {name: small(name) for name in METHODS}
     forms = {name: m.fused_form(40) for name, m in methods.items() if isinstance(m, DeviceMethod)}
-    assert {name for name, form in forms.items() if form is not None} == {*FUSED}
+    assert {name for name, form in forms.items() if fits(form, "cpu")} == {*FUSED}
+
+
+def test_summed_noise_plays_with_cold_users_and_after_a_stop(small, data, tmp_path):
+    method, given = small("fednext-projected", ("ldp",)), {"split": "time", "seed": 5, "rounds": 3}
+    whole = fr.train(method, data, **given, engine="fused", out=tmp_path / "whole")
+
+    def stop(line, rounds):
+        if line["round"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fr.train(method, data, **given, engine="fused", out=tmp_path / "run", on_round=stop)
+    local.resume(tmp_path / "run", data)
+    again = fr.Run.load(tmp_path / "run", data)
+    assert all(torch.equal(again.ranks[key], whole.ranks[key]) for key in whole.ranks)
+    slow = fr.train(method, data, **given, engine="torch")
+    assert whole.test["full"] == pytest.approx(slow.test["full"], abs=0.1)  # one user of ten more or less
 
 
 def test_a_run_refuses_a_rule_that_it_does_not_know(small, data):
