@@ -34,7 +34,6 @@ Ranker = Callable[[Tensor, Tensor, int], Tensor]
 side by side."""
 
 _PARTS = 7  # that a thread takes, if all threads are equally fast
-_LEAST = 2  # samples in a part for each row of its sums, if there are more parts than threads: sums cost time too
 _BYTES = 1 << 28  # that the sums of all parts may take, if there are more parts than threads
 
 
@@ -67,9 +66,10 @@ _TURNS: MutableMapping[Tensor, tuple[Devices, tuple[int, int, int, int], Turn]] 
 class Sums:
     """What the devices of a round send and lose, summed."""
 
-    def __init__(self, devices: Devices, shape: tuple[int, ...], values: int) -> None:
-        """`shape` is that of the item rows which are sent, [M, dim], `values` the size of all layers."""
-        self.devices, self.threads, self.least = devices, threads(), _LEAST * shape[0]
+    def __init__(self, devices: Devices, shape: tuple[int, ...], values: int, least: float) -> None:
+        """`shape` is that of the item rows which are sent, [M, dim], `values` the size of all layers, `least` that of
+        the round."""
+        self.devices, self.threads, self.least = devices, threads(), int(least * shape[0])
         self.most = (
             1
             if self.threads == 1
@@ -112,11 +112,13 @@ class FusedRound:
     """Whether the kernel writes every score that is asked for; otherwise those that it leaves out are 0."""
     rank: Ranker | None = None
     """Where threads rank their devices themselves."""
+    least = 2.0
+    """Samples in a part for each row of its sums, if there are more parts than threads: sums cost time too."""
 
     def __init__(self, inputs: RoundInputs, *shape: int, values: int = 0) -> None:
         """`shape` is that of the item rows which devices change, [M, dim], `values` the size of all layers."""
         self.method, self.state, self.devices, self.seed, self.round, self.link = inputs
-        self.sums = Sums(self.devices, shape, values)
+        self.sums = Sums(self.devices, shape, values, self.least)
         self.sent: list[Integers] = []
         self.users: list[Tensor] = []
         """Who has played."""

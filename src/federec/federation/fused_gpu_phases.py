@@ -67,7 +67,7 @@ class PhasesRound(NeuralRound):
         figures = figures.cpu()  # the only time that the host waits
         if not figures[0].isfinite().all() and self.rows.isfinite().all():
             log.warning(
-                "round %d: '%s' diverges, or has numbers above %s, which a GPU's kernels cannot hold; --engine torch can",
+                "round %d: '%s' diverges, or has numbers above %s, which need --engine torch on a GPU",
                 self.round,
                 self.method.name,
                 f"{gpu_phases.LARGEST:,}",

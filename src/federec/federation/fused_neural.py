@@ -31,6 +31,8 @@ class NeuralRound(FusedRound):
     """A round of a method whose score is a network. Where devices rank with the server's rows they do when it is over:
     `play` scores nothing."""
 
+    least = 0.125  # a sample takes sixteen times as long as one of a linear score, or longer
+
     def __init__(self, form: NeuralScore, inputs: RoundInputs) -> None:
         self.form, self.layers = form, () if form.dual else form.layers
         self.shape, self.net = network(inputs.state, form)
