@@ -98,7 +98,7 @@ def gradients(shape: Transformer, p: Params, windows: Windows, rate: float, keys
     at those of all, expanded. With the slopes d_t at what a layer gives for inputs x_t, a window's own gradient of its
     weights is sum_t d_t x_t'."""
     n_items, dim = p["items"].shape[1:]
-    most = _GPU_LOGITS if keys.is_cuda else _LOGITS
+    most = _GPU_LOGITS if keys.is_cuda else 2 * _LOGITS  # short windows are few positions for one step
     losses = p["item_bias"].new_zeros(len(keys))
     total = {name: torch.zeros_like(value, memory_format=torch.contiguous_format) for name, value in p.items()}
     for part in windows.parts(max(1, most // n_items), max(1, most // (n_items * dim))):
@@ -114,8 +114,8 @@ def gradients(shape: Transformer, p: Params, windows: Windows, rate: float, keys
             target = part.targets.clamp(min=0)[:, :, None]
             chosen = error.gather(2, target)
             error.scatter_(2, target, chosen - 1).mul_(real[:, :, None])
-            to_rows, *found = torch.autograd.grad(output, [rows, *below.values()], error @ items)
-            found = dict(zip(below, found, strict=True)) | {"items": error.mT @ given, "item_bias": error.sum(1)}
+            to_rows, *slopes = torch.autograd.grad(output, [rows, *below.values()], error @ items)
+            found = dict(zip(below, slopes, strict=True)) | {"items": error.mT @ given, "item_bias": error.sum(1)}
         loss = chosen.clamp(min=_TINY).log()[:, :, 0] * real
         losses.index_add_(0, part.owner, loss.sum(1), alpha=-1)
         for name, value in found.items():

@@ -91,8 +91,8 @@ class FedSASRec(DeviceMethod, SequenceSettings):
                 p = {name: p[name] - rate.view(-1, *[1] * (value.dim() - 1)) * value for name, value in found.items()}
             total = {name: total[name] + value if total else value for name, value in found.items()}
         cohort.losses = [losses / counts.clamp(min=1)]
-        sent = {name: value / (self.local_steps * self.window) for name, value in total.items()}
-        return sent | {"positions": (counts / self.window).to(losses)[:, None]}
+        torch._foreach_div_([*total.values()], self.local_steps * self.window)  # in place: there is a table per device
+        return total | {"positions": (counts / self.window).to(losses)[:, None]}
 
     def adds_up(self, round_: int) -> bool:
         return self.local_steps == 1

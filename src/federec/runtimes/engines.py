@@ -77,7 +77,7 @@ class Stacked:
         self.method, self.devices, self.seed, self.link = method, devices, seed, link
         self.few, self.full = (256, 32) if _on_cpu(devices) else (1 << 12, 256)
         if method.reads_history:  # more histories have less padding
-            self.full = max(self.full, 256)
+            self.few, self.full = max(self.few, 512), max(self.full, 256)
 
     def torch_threads(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -37,7 +37,7 @@ def laplace(random: Randomness, owner: Tensor, first: int, row: Tensor, width: i
     """Standard Laplace noise, by 16 random bits a value: 65,536 levels, the largest 11.1."""
     words = -(-width // 4)
     draw = first + row[:, None] * words + torch.arange(words, device=row.device)
-    levels = random.bits(owner, draw).contiguous().view(torch.int16)[:, :width].int() + _HALF
+    levels = random.bits(owner, draw).contiguous().view(torch.int16)[:, :width].int().add_(_HALF)
     return quantiles().to(row.device).index_select(0, levels.flatten()).view(levels.shape)
 
 
