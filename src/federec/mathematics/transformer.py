@@ -25,7 +25,7 @@ from federec import streams
 from federec.cohort.layers import ITEMS, Param, Params
 
 _LANES = 4  # random numbers of 16 bits in one draw of 64
-_BLOCK = 64  # queries that attention computes at once during training
+_BLOCK = 64  # queries that attention computes at once during training on a CPU
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         q, k, v = (part.flatten(0, 1) for part in (query, key, value))
         mixed, tables = torch.empty_like(q), []
-        for block, stop in _blocks(q.shape[1]):
+        for block, stop in _blocks(q):
             hidden = q.new_full((stop - block.start, stop), -torch.inf).triu(1 + block.start)
             weights = torch.baddbmm(hidden, q[:, block], k[:, :stop].mT, alpha=q.shape[2] ** -0.5).softmax(2)
             masks = replace(dropout, position=dropout.position[:, block]).masks(stop, window, sites).flatten(0, 1)
@@ -182,7 +182,7 @@ class _Attention(torch.autograd.Function):
         q, k, v, *tables = ctx.saved_tensors
         shape, d = above[0].shape, above[0].flatten(0, 1)
         to_q, to_k, to_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        for at, (block, stop) in enumerate(_blocks(q.shape[1])):
+        for at, (block, stop) in enumerate(_blocks(q)):
             weights, masks, kept = tables[3 * at : 3 * at + 3]
             slope = (d[:, block] @ v[:, :stop].mT).mul_(masks)
             slope = torch._softmax_backward_data(slope, weights, 2, weights.dtype)
@@ -193,10 +193,12 @@ class _Attention(torch.autograd.Function):
         return *(part.view(shape) for part in (to_q.mul_(scale), to_k.mul_(scale), to_v)), None, None, None
 
 
-def _blocks(size: int) -> Iterator[tuple[slice, int]]:
-    """Blocks of so many positions, and where they end."""
-    for start in range(0, size, _BLOCK):
-        stop = min(size, start + _BLOCK)
+def _blocks(queries: Tensor) -> Iterator[tuple[slice, int]]:
+    """Blocks of the positions of queries [.., T, width], and where they end. On a GPU, where launches cost more than
+    what the future hides, there is one."""
+    size = queries.shape[1]
+    for start in range(0, size, size if queries.is_cuda else _BLOCK):
+        stop = size if queries.is_cuda else min(size, start + _BLOCK)
         yield slice(start, stop), stop
 
 
