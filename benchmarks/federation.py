@@ -27,17 +27,19 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from page import bars, put, table
 
-from federec.network import device
 from federec.network.catalogue import Catalogue
+from federec.network.device import answer
 from federec.network.device_folder import DeviceFolder, share_out, shares
 from federec.network.hiding import Sums
 from federec.network.keys import Key
 from federec.network.messages import Order, Reply
 from federec.network.parameters import Payload
 from federec.network.settings import EVENTS, FederationSettings, prepare
+from federec.network.torch_engine import TorchEngine
 from federec.runs.config import RunConfig
 from federec.runs.folder import RunFolder
 from federec.runtimes.flower.up import Federation, follow, free_port
@@ -115,23 +117,23 @@ def alone(home: Path) -> tuple[float, float]:
     folder, key = home / "devices" / "device-0", Key.file(home / "secrets" / "device-0")
     whole, learning = [], []
     torch.set_num_threads(1)
-    learn = device.learn
+    train = TorchEngine.train
 
-    def timed(*given: Any, **named: Any) -> Any:
+    def timed(*given: Any) -> Any:
         began = time.process_time()
-        learned = learn(*given, **named)
+        learned = train(*given)
         learning.append(time.process_time() - began)
         return learned
 
     with closing(DeviceFolder.open(folder, key)) as store:
         store.pin(store.policy.model_copy(update={"runs": 2}))  # it has played in the federation before
-        items = torch.randn(len(store.catalogue), 32)
-    shared = Payload(torch.arange(len(items)), {"items": items})
-    with patch.object(device, "learn", timed):
+        items = np.random.default_rng(0).standard_normal((len(store.catalogue), 32), np.float32)
+    shared = Payload(np.arange(len(items)), {"items": items})
+    with patch.object(TorchEngine, "train", timed):
         for round_ in range(1, ROUNDS + 1):
             order = Order("train", "alone", round_, config, [len(items)], shared=shared).pack()
             began = time.process_time()
-            reply = device.answer(lambda: closing(DeviceFolder.open(folder, key)), order, Sums())
+            reply = answer(lambda: closing(DeviceFolder.open(folder, key)), order, Sums())
             whole.append(time.process_time() - began)
             assert not Reply.parse(reply).failed
     return median(whole), median(learning)
