@@ -52,6 +52,17 @@ def test_few_users_are_all_in_some_part(costs):
     assert even_parts(len(costs))[0] == 0 and even_parts(len(costs))[-1] == len(costs)
 
 
+def test_torch_has_one_thread_in_those_of_kernels():
+    found = {}
+
+    def look(number):
+        found[number] = torch.get_num_threads()
+        sleep(0.01)  # so that no thread works twice
+
+    in_threads(3, look)
+    assert found == {0: 3, 1: 1, 2: 1} and torch.get_num_threads() == 3
+
+
 def test_torch_has_one_thread_while_kernels_keep_theirs():
     with one_torch_thread():
         assert torch.get_num_threads() == 1 and threads() == 3
