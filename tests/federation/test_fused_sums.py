@@ -13,7 +13,10 @@ from federec.stages.noise import laplace
 from federec.stages.randomness import Simulated
 from federec.stages.registry import channel, stage
 
-SMALL = {"dim": 4, "sweeps": 1, "half_lives": [[1.0, 0.0]], "laplace": 0.01}
+SMALL = {
+    "fednext-projected": {"dim": 4, "sweeps": 1, "half_lives": [[1.0, 0.0]], "laplace": 0.01},
+    "fedsasrec": {"dim": 4, "window": 30, "laplace": 0.01},
+}
 
 
 @pytest.mark.parametrize("count", [1, 60, 150])
@@ -34,13 +37,18 @@ def devices(split_of):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("users", [None, [1, 4, 0, 7, 8]], ids=["all", "some"])
-def test_the_kernel_plays_the_same_rounds(devices, users, threads):
+@pytest.mark.parametrize("name", SMALL)
+def test_the_kernel_plays_the_same_rounds(devices, name, users, threads):
     users = None if users is None else torch.tensor(users)
     torch.set_num_threads(threads)
     try:
-        engines_agree(build("fednext-projected", ("ldp",), SMALL), devices, users, range(1, 3))
+        engines_agree(build(name, ("ldp",), SMALL[name]), devices, users, range(1, 3))
     finally:
         torch.set_num_threads(1)
+
+
+def test_the_kernel_is_only_for_sums():
+    assert why_not(build("fedsasrec", ("ldp",), {"local_steps": 2}), 40, "cpu") is not None
 
 
 def test_the_kernel_is_only_for_noise():
