@@ -44,6 +44,8 @@ from federec.runtimes.simulation import make_trainer
 METHODS = ["pfedrec", "fedrap", "fedncf", "fedrecgel"]
 ITSELF = "arithmetic"
 """No method: what the machine itself gives to more threads."""
+PINNED = """With fewer threads than cores the whole process has only that many cores. Libraries that start a thread for
+each core of the machine then take a part of them, so that these rows, but for one thread, are worse than without."""
 
 
 def in_threads(asked: argparse.Namespace, method: str, counts: list[int]) -> Iterator[tuple[int, float]]:
@@ -192,6 +194,8 @@ def main() -> None:
     title = f"{', '.join(asked.method)} on {asked.data}, {asked.engine} engine, {cores} cores."
     workers_are = "threads" if threaded else "processes"
     text = f"{title}\n\n{table(['method', workers_are, 's a round', 'speed-up', 'efficiency'], rows)}"
+    if threaded:
+        text += f"\n\n{PINNED}"
     print(f"\n{text}")
     if asked.page:
         name, where = ("scaling-threads", "in one process") if threaded else ("scaling", "under torchrun")
