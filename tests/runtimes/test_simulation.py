@@ -123,6 +123,36 @@ def test_everyone_is_evaluated_when_a_few_take_part(device_method, split):
     assert len(ranks.missing()) == 0 and len(split.evaluated) > 9
 
 
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [("pfedrec", "torch"), ("pfedrec", "fused"), ("fedncf", "fused"), ("ncf", "torch"), ("ease", "torch")],
+)
+def test_a_brief_round_measures_what_picks_it_and_nothing_else(small, split, name, engine):
+    long, brief = (
+        trainer(small(name), split, protocol("clean"), 1, engine=engine, rounds=3, brief=brief)
+        for brief in (False, True)
+    )
+    for round_ in (1, 2, 3):
+        played, told = long.play(round_), brief.play(round_)
+        assert told.valid == {"full": played.valid["full"]}
+        assert not told.test
+    assert brief.review(told.model, 3).valid == long.review(played.model, 3).valid
+
+
+def test_what_is_picked_by_candidates_measures_them_in_a_brief_round_too(small, split):
+    worker = trainer(small("fedmf"), split, protocol("paper"), 1, rounds=3, brief=True)
+    assert "sampled" in worker.play(1).valid
+
+
+def test_ncf_ranks_as_devices_do(random_split):
+    """Candidates in every round, pair by pair; all items only in some."""
+    worker = trainer(METHODS["ncf"](dim=4), random_split(users=30, items=3000), protocol("clean"), 1, rounds=20)
+    assert ["full" in worker.play(round_).valid for round_ in (1, 2, 3)] == [True, True, False]
+    users, items = worker.evaluator.users, worker.evaluator.both[:, 0]
+    known = worker._scores(worker.state, users).gather(1, items)
+    torch.testing.assert_close(worker._candidates(users, items), known)
+
+
 @pytest.mark.parametrize("participation", [1.0, 0.3])
 @pytest.mark.parametrize(
     ("name", "engine"),

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from federec.cohort.optim import Adam
-from federec.federation.device import GPU_MEMORY
 from federec.federation.fused_base import RoundInputs
 from federec.federation.fused_gpu import Schedule, laplace_quantiles
 from federec.federation.fused_gpu_neural import NeuralRound, first_products
@@ -31,7 +30,11 @@ _SWEEP = 1024  # samples that a program looks at together
 _GROUP = 64  # devices whose layers a program adds up
 _PLAIN: dict[str, Any] = {"TILE": 64, "num_warps": 4, "num_stages": 1}
 _HALVED: dict[str, Any] = {**_PLAIN, "SPLIT": 2}  # two programs a device
-_BLOCK: dict[str, Any] = {**_PLAIN, "HIGH": 64, "WIDE": 64}  # of a gradient, by one program
+# Of a gradient, by one program: the first layer's as a whole, so that rows and errors are read once
+_FIRST: dict[str, Any] = {"TILE": 16, "HIGH": 128, "WIDE": 128, "num_warps": 8, "num_stages": 1}
+_ABOVE: dict[str, Any] = {"TILE": 32, "HIGH": 128, "WIDE": 64, "num_warps": 4, "num_stages": 1}
+_SIZES = {gpu_phases.BASE: 32, gpu_phases.PRIVATE: 128, gpu_phases.SHARED: 64}
+"""Units of the first layer that each pass takes at a time."""
 
 
 class PhasesRound(NeuralRound):
@@ -80,10 +83,12 @@ class PhasesRound(NeuralRound):
         row = shape.sizes[0] + 2 * shape.sizes[1] + sum(shape.sizes[2:3]) + 5
         row += (self.method.epochs > 1) * self.rows.shape[1]
         device = 2 * shape.top[3] + n_items
+        # Few parts: at the end of each kernel processors wait for its last devices
+        memory = torch.cuda.get_device_properties(self.device).total_memory // 12
         begin = rows = size = 0
         for number, length in enumerate(self.lengths):
             own = min(length, n_items)
-            if begin < number and 4 * (size + own * row + device) > GPU_MEMORY:
+            if begin < number and 4 * (size + own * row + device) > memory:
                 yield begin, number, rows
                 begin, rows, size = number, 0, 0
             rows, size = rows + own, size + own * row + device
@@ -216,19 +221,21 @@ class _Part:
             self.lift,
             SHAPE=self.shape,
             PASS=which,
-            SIZE=min(64 if which == gpu_phases.PRIVATE else 32, self.shape.wide[1]),
+            SIZE=min(_SIZES[which], self.shape.wide[1]),
             **_PLAIN,
         )
 
     def slopes(self, found: gpu_phases.Sums, p: Tensor, offsets: Tensor, scales: Tensor, moved: bool) -> None:
         """The gradients of layers after a pass, those above W_1 apart."""
         shape, start = self.shape, self.shape.at[0]
-        inputs, last = (self.server, self.rows, self.layers), {"SHAPE": shape, "MOVED": moved, **_BLOCK}
+        inputs, last = (self.server, self.rows, self.layers), {"SHAPE": shape, "MOVED": moved}
         if self.deep:
-            gpu_phases.slope_above[(self.devices, *_blocks(self.wide, shape.sizes[2]))](
-                *inputs, gpu_phases.UP * offsets, self.lift, **last
+            blocks = _blocks(self.wide, shape.sizes[2], _ABOVE)
+            gpu_phases.slope_above[(self.devices, *blocks)](
+                *inputs, gpu_phases.UP * offsets, self.lift, **last, **_ABOVE
             )
-        gpu_phases.slope[(self.devices, *_blocks(self.dim, self.wide))](*inputs, found.pull, scales, self.lift, **last)
+        blocks = _blocks(self.dim, self.wide, _FIRST)
+        gpu_phases.slope[(self.devices, *blocks)](*inputs, found.pull, scales, self.lift, **last, **_FIRST)
         self.layers[:, shape.at[1] - start : shape.at[1] - start + self.wide] = found.pull
         self.layers[:, shape.top[0] - start : shape.top[0] - start + self.product] = p * found.mix
         self.layers[:, shape.top[1] - start] = found.errors
@@ -291,9 +298,9 @@ class _Part:
         return tuple(each[: self.devices] for each in zeros)
 
 
-def _blocks(high: int, wide: int) -> tuple[int, int]:
+def _blocks(high: int, wide: int, each: dict[str, Any]) -> tuple[int, int]:
     """How many blocks a matrix has."""
-    return -(-high // _BLOCK["HIGH"]), -(-wide // _BLOCK["WIDE"])
+    return -(-high // each["HIGH"]), -(-wide // each["WIDE"])
 
 
 def neural_round(form: NeuralScore, inputs: RoundInputs) -> NeuralRound:

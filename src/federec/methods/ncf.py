@@ -31,6 +31,7 @@ class NCF(PooledMethod):
     name: ClassVar[str] = "ncf"
     paper: ClassVar[str] = "He et al., Neural Collaborative Filtering, WWW 2017"
     recorded: ClassVar[bool] = True
+    pairwise: ClassVar[bool] = True
 
     dim: PositiveInt = 32
     """Width of user vectors and item rows."""

@@ -33,6 +33,10 @@ class PooledMethod(CentralMethod):
     recorded: ClassVar[bool] = False
     """Whether `gradient` depends on nothing but tensors and never waits for a GPU, which then repeats a recording."""
 
+    pairwise: ClassVar[bool] = False
+    """Whether scoring all items for everybody takes longer than an epoch. Then, as on devices, candidates are scored pair
+    by pair in each round, and all items for some users in some rounds."""
+
     lr: NonNegativeFloat = 1e-3
     """Step of Adam."""
     batch: PositiveInt = 1024

@@ -155,7 +155,8 @@ def _trials(
                     raise optuna.TrialPruned
 
         try:
-            value, pruned = float(run(trying, data, None, on_round, method=tried).valid["full"]["ndcg@10"]), False
+            outcome = run(trying, data, None, on_round, method=tried, brief=True)
+            value, pruned = float(outcome.valid["full"]["ndcg@10"]), False
             study.tell(trial, value)
         except optuna.TrialPruned:
             value, pruned = max(steps.values()), True

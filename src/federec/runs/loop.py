@@ -203,8 +203,8 @@ def _line(number: int, played: Played) -> Line:
         {
             "round": number,
             "loss": played.loss if finite else None,
-            "valid": played.valid["sampled"],
-            "test": played.test["sampled"],
+            "valid": played.valid.get("sampled", {}),
+            "test": played.test.get("sampled", {}),
             "up_bytes": played.up_bytes,
             "down_bytes": played.down_bytes,
             "seconds": played.seconds,

@@ -141,8 +141,10 @@ def run(
     group: Group = ALONE,
     method: Method | None = None,
     track: Track = (),
+    brief: bool = False,
 ) -> Run:
-    """A new run from its configuration; of the given method, or of the one that the configuration names."""
+    """A new run from its configuration; of the given method, or of the one that the configuration names. `brief`: its
+    rounds only have the metric that picks the best one, for searches, which look at nothing else."""
     with group.together():
         tracked = checked(track, folder.path if folder is not None else None) if group.first else []
         method = config.build(method)
@@ -156,7 +158,7 @@ def run(
     if folder is not None and group.restarts and _begun(folder, config, group):
         return resume(folder.path, data, on_round, group, method)
     with group.together():
-        worker = make_trainer(config, method, split, _device(config, group), group)
+        worker = make_trainer(config, method, split, _device(config, group), group, brief=brief)
         if folder is not None and group.first:  # only now, when everything that could refuse to start has started
             folder.create(config)
     return _loop(config, method, split, worker, folder, None, [], on_round, group, tracked)

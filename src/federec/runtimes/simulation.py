@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -46,6 +46,7 @@ from federec.federation.threads import all_torch_threads
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod
 from federec.methods.forms import DecayedPairs, NeuralScore, SummedMessages
+from federec.methods.pooled import PooledMethod
 from federec.runs.config import RunConfig
 from federec.runs.group import ALONE, Group
 from federec.runs.loop import EngineChoice, Played, Review, Trainer
@@ -88,12 +89,14 @@ def trainer(
     patience: int | None = None,
     fresh_steps: int = 0,
     played_by: str | None = None,
+    brief: bool = False,
 ) -> Trainer:
     """The trainer for a method. `evaluate_users`: evaluate at most this many users, drawn at random. `rounds`: the
     length of the run, if it is known; a short one does not repay compiling a kernel. `link`: what lies between devices
     and server, if not the method's own. `select`: the metric that picks the round, if not the protocol's own.
     `patience`: after how many rounds without a better one the run ends. `fresh_steps`: local rounds on the fresh
-    history before test items are ranked once more. `played_by`: the engine of the run's earlier rounds."""
+    history before test items are ranked once more. `played_by`: the engine of the run's earlier rounds. `brief`: of
+    each round only what picks the best one is measured."""
     if isinstance(method, DeviceMethod):
         link = link or Link.of(method)
     choice = _engine(method, split, participation, device, engine, rounds, link)
@@ -105,20 +108,27 @@ def trainer(
             what = f"attack '{link.attack.name}'" if link.attack else f"aggregator '{link.aggregator.name}'"
             raise UserError(f"{what} needs all devices in one process; run it without torchrun")
         evaluated = evaluate_users, link, ranked, patience, fresh_steps, played_by
-        return DeviceTrainer(method, split, protocol, seed, participation, device, choice, *evaluated, group)
+        return DeviceTrainer(method, split, protocol, seed, participation, device, choice, *evaluated, group, brief)
     if fresh_steps:
         raise UserError(f"'{method.name}' is trained in one place; only devices can take --fresh-steps")
     if group.size > 1:
         raise UserError(f"'{method.name}' is trained in one place, on pooled data; run it without torchrun")
     assert isinstance(method, CentralMethod)
-    return CentralTrainer(method, split, protocol, seed, device, choice, evaluate_users, ranked)
+    return CentralTrainer(method, split, protocol, seed, device, choice, evaluate_users, ranked, brief)
 
 
 def make_trainer(
-    config: RunConfig, method: Method, split: Split, device: str, group: Group = ALONE, played_by: str | None = None
+    config: RunConfig,
+    method: Method,
+    split: Split,
+    device: str,
+    group: Group = ALONE,
+    played_by: str | None = None,
+    brief: bool = False,
 ) -> Trainer:
     """The trainer that a configuration asks for; `method` is the one that it describes. `played_by`: the engine of the
-    rounds that the run has, which plays the others too."""
+    rounds that the run has, which plays the others too. `brief`: of each round only what picks the best one is
+    measured."""
     fraction = config.participation or method.default_participation
     rules, asked = protocol(config.protocol), config.engine
     link = config.link(method) if isinstance(method, DeviceMethod) else None
@@ -138,6 +148,7 @@ def make_trainer(
         patience=config.patience,
         fresh_steps=config.fresh_steps,
         played_by=played_by,
+        brief=brief,
     )
 
 
@@ -177,6 +188,11 @@ def _engine(
 def _pairs(split: Split) -> int:
     """Pairs of items on all devices: what a method with sums over pairs works on, once."""
     return int((np.diff(split.ptr) ** 2).sum())
+
+
+def _rankings(evaluator: Evaluator, selection: Selection, round_: int, brief: bool) -> list[Sampled | SampleRanks]:
+    """The rankings of a round: against candidates, unless it is `brief`, and, where it is due, against all items."""
+    return [*([] if brief else [evaluator.sampled()]), *selection.rankings(round_)]
 
 
 def _metrics(rankings: Sequence[Sampled | SampleRanks]) -> tuple[Report, Report]:
@@ -235,8 +251,10 @@ class DeviceTrainer:
         fresh_steps: int = 0,
         played_by: str | None = None,
         group: Group = ALONE,
+        brief: bool = False,
     ) -> None:
-        """`rounds`: the length of a run whose rounds are ranked against all items; 0 where they are not."""
+        """`rounds`: the length of a run whose rounds are ranked against all items; 0 where they are not. `brief`: then
+        they are not ranked against candidates."""
         self.group, self.device = group, device
         self.method, self.seed, self.participation, self.fresh_steps = method, seed, participation, fresh_steps
         self.close_held_out = protocol.close_held_out
@@ -249,6 +267,7 @@ class DeviceTrainer:
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
         effort = participation * method.effort(lengths, split.data.n_items)
         self.selection = Selection(self.evaluator, seed, effort, rounds, self.width, patience)
+        self.brief = brief and rounds > 0
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
         self.poisson = link.channel.promise.noise == "central" and link.private and participation < 1
         """Whether devices take part independently of each other, which is what an account counts on."""
@@ -275,8 +294,7 @@ class DeviceTrainer:
         compiling = self.engine.warm_up(self.state)
         began = time.perf_counter()
         model = self.state.begun() if self.own else self.state
-        ranks, chosen = self.evaluator.sampled(), self.chosen(round_)
-        rankings: list[Sampled | SampleRanks] = [ranks, *self.selection.rankings(round_)]
+        rankings, chosen = _rankings(self.evaluator, self.selection, round_, self.brief), self.chosen(round_)
         own = rankings if self.own else []
         along = own if len(chosen) == len(self.devices) else []  # all users are ranked before the server's sum
         users, sum_ = self.group.mine(chosen), self._adding(chosen, along)
@@ -427,13 +445,21 @@ class CentralTrainer:
         choice: EngineChoice,
         evaluate_users: int | None,
         rounds: int,
+        brief: bool = False,
     ) -> None:
+        """As those of `DeviceTrainer`."""
         self.method, self.split, self.seed, self.device = method, split, seed, torch.device(device)
         self.engine_choice = choice
         self.devices = Devices.of(split, protocol.close_held_out, device)
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
-        # Every round scores all items for everybody anyway.
-        self.selection = Selection(self.evaluator, seed, math.inf, rounds)
+        self.pairs: Callable[[Params, Tensor, Tensor], Tensor] | None = None
+        """Scores pairs of a user and an item; None where all items are scored for everybody in every round anyway."""
+        effort = math.inf
+        if isinstance(method, PooledMethod) and method.pairwise:
+            self.pairs = method.score
+            everybody = torch.arange(len(self.devices), device=device)
+            effort = float(self.devices.lengths(everybody, method.negatives).sum())
+        self.selection, self.brief = Selection(self.evaluator, seed, effort, rounds), brief and rounds > 0
         self.state = State({name: value.to(device) for name, value in method.start(split, seed).items()})
 
     def play(self, round_: int) -> Played:
@@ -443,12 +469,17 @@ class CentralTrainer:
         # Contiguous, as a checkpoint stores it.
         self.state = State({name: value.to(self.device).contiguous() for name, value in model.items()})
         now = time.perf_counter()
-        ranks = self.evaluator.sampled()
-        rankings: list[Sampled | SampleRanks] = [ranks, *self.selection.rankings(round_)]
-        for users in ranks.missing().split(_POOLED):
-            scores = self._scores(self.state, users)
+        rankings = _rankings(self.evaluator, self.selection, round_, self.brief)
+        if self.pairs is None:
+            for users in rankings[0].missing().split(_POOLED):
+                self._rank_all(users, rankings)
+        else:
             for ranking in rankings:
-                ranking.add(users, partial(scores.gather, 1))
+                for users in some_at_a_time(ranking.missing(), _POOLED):
+                    if ranking.whole is None:
+                        ranking.add(users, partial(self._candidates, users))
+                    else:
+                        self._rank_all(users, [ranking])
         valid, test = _metrics(rankings)
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
         return Played(self.state, valid, test, seconds=seconds)
@@ -471,6 +502,19 @@ class CentralTrainer:
             for ranks in (sampled, full):
                 ranks.add(users, partial(scores.gather, 1))
         return sampled, full
+
+    def _rank_all(self, users: Tensor, rankings: Sequence[Sampled | SampleRanks]) -> None:
+        """Rank for these users with their scores of all items."""
+        scores = self._scores(self.state, users)
+        for ranking in rankings:
+            ranking.add(users, partial(scores.gather, 1))
+
+    def _candidates(self, users: Tensor, items: Tensor) -> Tensor:
+        """The users' scores of items [C, K], pair by pair."""
+        assert self.pairs is not None
+        owners = users.repeat_interleave(items.shape[1])
+        with self._there():
+            return self.pairs(self.state.shared, owners, items.flatten()).view_as(items)
 
     def _scores(self, model: State, users: Tensor, split: Split | None = None) -> Tensor:
         with self._there():
