@@ -34,8 +34,8 @@ class PooledMethod(CentralMethod):
     """Whether `gradient` depends on nothing but tensors and never waits for a GPU, which then repeats a recording."""
 
     pairwise: ClassVar[bool] = False
-    """Whether scoring all items for everybody takes longer than an epoch. Then, as on devices, candidates are scored pair
-    by pair in each round, and all items for some users in some rounds."""
+    """Whether scoring all items for everybody takes longer than an epoch. Then, as on devices, candidates are scored
+    pair by pair in each round, and all items for some users in some rounds."""
 
     lr: NonNegativeFloat = 1e-3
     """Step of Adam."""
