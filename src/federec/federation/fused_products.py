@@ -14,6 +14,7 @@ from federec.federation.scoring import score_global
 from federec.federation.server import RoundReport, Sum, receive, server_random, settle
 from federec.federation.state import State
 from federec.federation.threads import in_threads, threads
+from federec.kernels.lanes import LINE
 from federec.kernels.sampled import Pairs, Thread, sampled_pull, sampled_rows, sort_pairs
 from federec.mathematics.sampled import Pulled, Whole, using
 from federec.methods.base import DeviceMethod
@@ -38,7 +39,7 @@ class Sampled:
     def turned(self, weight: Tensor) -> Floats:
         """F as the kernels want it, [M, r, H], made once."""
         if self._turned is None:
-            filled = torch.nn.functional.pad(weight, (0, -weight.shape[2] % 4))
+            filled = _filled(_filled(weight, 2, 4), 0, LINE)
             self._turned = filled.flatten(1).T.contiguous().view(*filled.shape[1:], len(filled))
         found: Floats = self._turned.numpy()
         return found
@@ -47,7 +48,7 @@ class Sampled:
         if len(ids) > _DENSE * len(hidden) * len(bias):
             return Whole().rows(hidden, weight, bias, owner, ids)
         pairs, out = _sorted(owner, ids, len(bias)), torch.empty(len(ids), bias.shape[1])
-        given = (hidden.detach().contiguous().numpy(), self.turned(weight), bias.numpy(), out.numpy())
+        given = (_filled(hidden.detach(), 1, LINE).contiguous().numpy(), self.turned(weight), bias.numpy(), out.numpy())
         count = threads()
         in_threads(count, lambda number: sampled_rows(Thread(number, count), pairs, *given))
         return out
@@ -55,11 +56,23 @@ class Sampled:
     def pull(self, hidden: Tensor, weight: Tensor, owner: Tensor, ids: Tensor, gradient: Tensor) -> Pulled:
         pairs, count = _sorted(owner, ids, weight.shape[1]), threads()
         of_weight, of_bias = torch.empty_like(weight), torch.zeros(weight.shape[1:])
-        of_hidden = np.zeros((count, *hidden.shape), np.float32)
-        given = (hidden.contiguous().numpy(), self.turned(weight), gradient.contiguous().numpy())
+        along = _filled(gradient.index_select(0, torch.from_numpy(pairs.order)), 1, 4)
+        pairs = pairs._replace(owner=pairs.owner[pairs.order])
+        lines = _filled(hidden, 1, LINE).unflatten(1, (-1, LINE)).transpose(0, 1).contiguous()
+        of_lines = torch.zeros(count, *lines.shape)
+        given = (lines.numpy(), self.turned(weight), along.numpy())
         found = of_weight.numpy(), of_bias.numpy()
-        in_threads(count, lambda one: sampled_pull(Thread(one, count), pairs, *given, *found, of_hidden[one]))
-        return Pulled(of_weight, of_bias, torch.from_numpy(of_hidden.sum(0) if count > 1 else of_hidden[0]))
+        in_threads(count, lambda one: sampled_pull(Thread(one, count), pairs, *given, *found, of_lines[one].numpy()))
+        of_hidden = of_lines.sum(0) if count > 1 else of_lines[0]
+        return Pulled(of_weight, of_bias, of_hidden.transpose(0, 1).flatten(1)[:, : hidden.shape[1]])
+
+
+def _filled(values: Tensor, dim: int, multiple: int) -> Tensor:
+    """Filled up by zeros along a dimension to a multiple. Where nothing is missing the tensor itself: `pad` would copy
+    it."""
+    missing = -values.shape[dim] % multiple
+    after = values.dim() - 1 - dim
+    return torch.nn.functional.pad(values, (0, 0) * after + (0, missing)) if missing else values
 
 
 def _sorted(owner: Tensor, ids: Tensor, n_items: int) -> Pairs:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from federec.kernels.columns import add_sums, dots
+from federec.kernels.columns import dots
 from federec.kernels.compiling import jit, kernel
+from federec.kernels.lanes import LINE, plus, read, times, write
 
 
 class Thread(NamedTuple):
@@ -58,8 +59,8 @@ def _four(pairs: Any, start: int, stop: int, places: Any) -> Any:
 
 @kernel
 def sampled_rows(thread: Any, pairs: Any, hidden: Any, weight: Any, bias: Any, out: Any) -> None:
-    """A of all pairs of one thread's items, into `out` [P, r]. `weight` is F as [M, r, H], with r filled up by zeros to
-    a multiple of four."""
+    """A of all pairs of one thread's items, into `out` [P, r]. `weight` is F as [M, r, H], filled up by zeros: r to a
+    multiple of four, H, as in `hidden`, to one of 16."""
     rank, tall = bias.shape[1], weight.shape[1]
     found, places, owner = np.empty((4, tall), np.float32), np.empty(4, np.int64), pairs.owner
     for item in range(thread.first, len(pairs.ptr) - 1, thread.every):
@@ -75,38 +76,51 @@ def sampled_rows(thread: Any, pairs: Any, hidden: Any, weight: Any, bias: Any, o
                     out[places[i], r] = found[i, r] + bias[item, r]
 
 
+@jit
+def _pull_line(
+    places: Any, owner: Any, gradient: Any, r: Any, hidden: Any, of_hidden: Any, own: Any, column: Any, pulled: Any
+) -> None:
+    """What four columns of an item's gradients, from `r` on, pull at in one line of all h_i, `of_hidden`, and of F,
+    `pulled`. F's lines, which lie at `column`, and what is pulled at stay in registers while the devices pass."""
+    a, b = read(own, r, column), read(own, r + 1, column)
+    c, d = read(own, r + 2, column), read(own, r + 3, column)
+    w, x, y, z = read(pulled, r, 0), read(pulled, r + 1, 0), read(pulled, r + 2, 0), read(pulled, r + 3, 0)
+    for place in range(places[0], places[1]):
+        device = owner[place]
+        h, total = read(hidden, device, 0), read(of_hidden, device, 0)
+        g0, g1, g2, g3 = gradient[place, r], gradient[place, r + 1], gradient[place, r + 2], gradient[place, r + 3]
+        w, x, y, z = plus(w, times(h, g0)), plus(x, times(h, g1)), plus(y, times(h, g2)), plus(z, times(h, g3))
+        total = plus(plus(total, times(a, g0)), times(b, g1))
+        total = plus(plus(total, times(c, g2)), times(d, g3))
+        write(of_hidden, device, 0, total)
+    write(pulled, r, 0, w)
+    write(pulled, r + 1, 0, x)
+    write(pulled, r + 2, 0, y)
+    write(pulled, r + 3, 0, z)
+
+
 @kernel
 def sampled_pull(
     thread: Any, pairs: Any, hidden: Any, weight: Any, gradient: Any, of_weight: Any, of_bias: Any, of_hidden: Any
 ) -> None:
-    """What gradients [P, r] of all pairs of one thread's items pull at, in F [H, M, r], f and h. `weight`: as above."""
-    width, rank, tall = hidden.shape[1], gradient.shape[1], weight.shape[1]
-    pulled, unused = np.empty((tall, width), np.float32), np.zeros((4, width), np.float32)
-    along, back, places = np.zeros((4, tall), np.float32), np.zeros((tall, 4), np.float32), np.empty(4, np.int64)
-    owner = pairs.owner
-    for item in range(thread.first, len(pairs.ptr) - 1, thread.every):
-        own = weight[item]
-        pulled.fill(0)
-        for start in range(pairs.ptr[item], pairs.ptr[item + 1], 4):
-            count = _four(pairs, start, pairs.ptr[item + 1], places)
-            along.fill(0)
-            for i in range(count):
-                for r in range(rank):
-                    along[i, r] = gradient[places[i], r]
-                    of_bias[item, r] += along[i, r]
-            for i in range(4):
-                for r in range(tall):
-                    back[r, i] = along[i, r]
-            u, v, x, y = owner[places[0]], owner[places[1]], owner[places[2]], owner[places[3]]
-            a, b, c, d = hidden[u], hidden[v], hidden[x], hidden[y]
-            for r in range(0, tall, 4):
-                add_sums(pulled[r], pulled[r + 1], pulled[r + 2], pulled[r + 3], a, b, c, d, along[:, r : r + 4])
-            # A device that fills up has gradients 0, but must not be written beside itself.
-            a = of_hidden[u]
-            b, c = of_hidden[v] if count > 1 else unused[1], of_hidden[x] if count > 2 else unused[2]
-            d = of_hidden[y] if count > 3 else unused[3]
-            for r in range(0, tall, 4):
-                add_sums(a, b, c, d, own[r], own[r + 1], own[r + 2], own[r + 3], back[r : r + 4])
-        for t in range(width):
+    """What gradients of all pairs of one thread's items pull at, in F [H, M, r], f and h. `weight`: as above. The
+    pairs' owners and their gradients, [P, r] filled up like `weight`, are sorted by item, because they are read for
+    each line. `hidden` and `of_hidden` are line by line, [H / 16, C, 16]: a line of all devices stays in cache while
+    all items pass, where whole rows would not."""
+    width, n_items, rank = of_weight.shape
+    tall, ptr = weight.shape[1], pairs.ptr
+    for item in range(thread.first, n_items, thread.every):
+        for place in range(ptr[item], ptr[item + 1]):
             for r in range(rank):
-                of_weight[t, item, r] = pulled[r, t]
+                of_bias[item, r] += gradient[place, r]
+    pulled = np.empty((tall, LINE), np.float32)
+    for line in range(len(hidden)):
+        column, h, of_h = line * LINE, hidden[line], of_hidden[line]
+        for item in range(thread.first, n_items, thread.every):
+            pulled.fill(0)
+            places = ptr[item : item + 2]
+            for r in range(0, tall, 4):
+                _pull_line(places, pairs.owner, gradient, r, h, of_h, weight[item], column, pulled)
+            for t in range(min(LINE, width - column)):
+                for r in range(rank):
+                    of_weight[column + t, item, r] = pulled[r, t]
