@@ -20,7 +20,7 @@ from federec.federation.channel import Link
 from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
-from federec.federation.threads import aside, deal, give_back, lend, one_torch_thread, threads
+from federec.federation.threads import aside, deal, give_back, in_slices, lend, one_torch_thread, threads
 from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats
 from federec.kernels.ranks import rank_first
 from federec.methods import forms
@@ -35,6 +35,8 @@ side by side."""
 
 _PARTS = 7  # that a thread takes, if all threads are equally fast
 _BYTES = 1 << 28  # that the sums of all parts may take, if there are more parts than threads
+_TAKEN = 1 << 15  # values of a sum that are worth a thread
+_RANKED = 1 << 10  # lists of scores that are
 
 
 class RoundInputs(NamedTuple):
@@ -97,8 +99,15 @@ class Sums:
         """The sums of item rows [M, dim] and layers [values] over all devices."""
         sums = []
         for parts, size in zip((self.rows, self.layers), self.shapes, strict=True):
-            sums.append(torch.from_numpy(parts[0].copy()))
-            parts[0] = 0
+            first = parts[0].reshape(-1)
+            taken = np.empty_like(first)
+
+            def take(some: slice, first: Floats = first, taken: Floats = taken) -> None:
+                taken[some] = first[some]
+                first[some] = 0
+
+            in_slices(len(first), take, _TAKEN)
+            sums.append(torch.from_numpy(taken.reshape(size[1:])))
             give_back(self.devices, parts, floats, *size)
         return sums[0], sums[1]
 
@@ -199,8 +208,8 @@ class FusedRound:
 
 def first_ranks(scores: Tensor) -> Tensor:
     """`evaluation.ranking.sampled_ranks` where all candidates count."""
-    ranks = np.empty(len(scores), np.int32)
-    rank_first(scores.contiguous().numpy(), ranks)
+    values, ranks = scores.contiguous().numpy(), np.empty(len(scores), np.int32)
+    in_slices(len(ranks), lambda some: rank_first(values[some], ranks[some]), _RANKED)
     return torch.from_numpy(ranks)
 
 

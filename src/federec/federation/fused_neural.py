@@ -13,7 +13,7 @@ from federec.federation.fused import asked as request_of
 from federec.federation.fused import mixing_note, mixing_of
 from federec.federation.fused_base import Emphasising, Floats, FusedRound, Integers, RoundInputs, histories, noise_of
 from federec.federation.state import State
-from federec.federation.threads import borrowed, even_parts, in_slices, on_threads
+from federec.federation.threads import aside, borrowed, even_parts, in_slices, on_threads
 from federec.kernels.cpu import Outcome, Parts, Players
 from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores, personal_scores
 from federec.kernels.network_plgc import make_network_mix
@@ -41,6 +41,12 @@ class NeuralRound(FusedRound):
         # Rows that are not moved meet the same first layer on all devices: their products with it are taken once.
         same = len(self.rows) if form.gradients and not form.dual else 0
         self.known = first_products(self.state.shared[form.tables[-1]][:same], self.net)
+        self.bounds = aside(self._bounds)  # found while users are dealt to threads
+
+    def _bounds(self) -> tuple[Floats, np.float32]:
+        """The largest value of each unit of the known products, and the length of the longest x."""
+        highest = self.known.amax(0) if len(self.known) else self.known.new_zeros(0)
+        return highest.numpy(), np.float32(self.rows[:, self.shape.product :].norm(dim=1).max())
 
     def learn(self, players: Players, ptr: Integers, outcome: Outcome) -> None:
         form, method = self.form, self.method
@@ -64,9 +70,7 @@ class NeuralRound(FusedRound):
         most, merge = self.most(), form.gradients and len(self.shape.hidden) > 1
         step = most if form.gradients else method.batch
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers], dtype=np.int64)
-        highest = self.known.amax(0) if len(self.known) else self.known.new_zeros(0)
-        longest = np.float32(self.rows[:, self.shape.product :].norm(dim=1).max())
-        server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy(), highest.numpy(), longest)
+        server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy(), *self.bounds())
         own = own_values(self.state, form)
         devices, noise, mixing = self.devices, noise_of(form.laplace), mixing_of(self.state, form.mixing)
         known, emphasising = histories(devices), Emphasising(form.emphasis, devices)
