@@ -36,7 +36,7 @@ def test_products_of_pairs_are_those_of_all_picked(rank, pairs, threads):
         torch.set_num_threads(1)
     torch.testing.assert_close(rows, Whole().rows(hidden, weight, bias, owner, ids), rtol=1e-5, atol=1e-5)
     for found, expected in zip(pulled, Whole().pull(hidden, weight, owner, ids, gradient), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=3e-5)  # sums of up to 230 products
 
 
 @pytest.mark.parametrize(
