@@ -54,7 +54,7 @@ class Job:
                 yield line
         for seed in self.seeds:
             cell = Cell(self.row, self.data, self.kind, seed, self.rounds)
-            yield line_of_run(cell, run(cell.config(best, self.device), data, None))
+            yield line_of_run(cell, run(cell.config(best, self.device), data, None, brief=True))
 
     @property
     def words(self) -> str:

@@ -144,7 +144,7 @@ def run(
     brief: bool = False,
 ) -> Run:
     """A new run from its configuration; of the given method, or of the one that the configuration names. `brief`: its
-    rounds only have the metric that picks the best one, for searches, which look at nothing else."""
+    rounds only have the metric that picks the best one; the best one is evaluated in full as ever."""
     with group.together():
         tracked = checked(track, folder.path if folder is not None else None) if group.first else []
         method = config.build(method)
