@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import flwr  # noqa: F401  where it is missing, that is said before anything is written
+import torch
 
 from federec.errors import UserError
 from federec.files import make_folder, write_atomic
@@ -162,6 +163,8 @@ def _node(log: Path, given: tuple[Any, ...]) -> None:
     """In a new process: a node whose words go to a file."""
     from federec.runtimes.flower.node import join
 
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # nodes share the cores: in each of them a thread for every core would wait for work
     threading.Thread(target=_follow_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the one that started it will say when to stop
     os.umask(0o077)
