@@ -7,7 +7,7 @@ from federec.checks.engines import engines_agree
 from federec.cohort.draw import Devices
 from federec.federation.channel import Link
 from federec.federation.engine import why_not
-from federec.kernels.noise import BLOCK, laplace_sum
+from federec.kernels.noise import BLOCK, laplace_sum, make_products
 from federec.plugins.registry import build
 from federec.stages.noise import laplace
 from federec.stages.randomness import Simulated
@@ -23,7 +23,7 @@ SMALL = {
 def test_a_sum_of_noise_is_that_of_all_devices(count):
     keys, first, width = streams.keys(3, 2, torch.arange(count)), streams.LAPLACE + (1 << 36), 8 * BLOCK + 3
     owner, found = torch.arange(count), np.empty(width, np.float32)
-    laplace_sum(keys.numpy().view(np.uint64), first, np.float32(0.5), found)
+    laplace_sum(make_products(), keys.numpy().view(np.uint64), first, np.float32(0.5), found)
     drawn = laplace(Simulated(keys), owner, first, torch.zeros_like(owner), width)
     torch.testing.assert_close(torch.from_numpy(found), 0.5 * drawn.double().sum(0).float(), rtol=1e-6, atol=1e-5)
 

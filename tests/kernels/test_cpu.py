@@ -8,7 +8,7 @@ from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
 from federec.evaluation.ranking import sampled_ranks
 from federec.federation.fused_base import first_ranks
-from federec.kernels.cpu import DIGIT, Noise, Sorting, bits, draw, exp, laplace, log1p, look_up, send, shuffled
+from federec.kernels.cpu import DIGIT, Sorting, bits, draw, exp, laplace, log1p, look_up, make_noise, send, shuffled
 from federec.stages.noise import laplace as stage_laplace
 from federec.stages.randomness import Simulated
 
@@ -64,7 +64,7 @@ def add_noise(*args):
 def test_noise_is_that_of_the_stage(width):
     ids, key = torch.arange(0, 1000, 7), streams.keys(3, 2, torch.tensor([5]))
     values = np.ones((len(ids), width + 1), np.float32)
-    add_noise(values[:, :width], ids.int().numpy(), key.numpy().view(np.uint64)[0], 2, Noise(np.float32(0.5)))
+    add_noise(values[:, :width], ids.int().numpy(), key.numpy().view(np.uint64)[0], 2, make_noise(0.5))
     drawn = stage_laplace(Simulated(key), torch.zeros_like(ids), streams.LAPLACE + (2 << 36), ids, width)
     torch.testing.assert_close(torch.from_numpy(values[:, :width]), 1 + 0.5 * drawn, rtol=0, atol=1e-6)
     assert np.all(values[:, width:] == 1)

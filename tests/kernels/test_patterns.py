@@ -21,7 +21,7 @@ def back(net, gradient, tile, patterns, x, hidden, error, shared, out, pull):
             tile.hidden[layer][: stop - start] = hidden[layer][start:stop]
         rows = x[start:stop], tile.hidden, error[start:stop]
         take_in(patterns, *rows, h, net.turned, Wanted(shared, shared, True), pull, out[start:stop])
-    add_up(patterns, TILE, tile.part, shared, gradient.weights, gradient.biases, pull)
+    add_up(patterns, TILE, shared, gradient.weights, gradient.biases, pull)
 
 
 @pytest.mark.slow  # tests/federation/test_fused_neural.py compares whole rounds

@@ -16,7 +16,7 @@ from federec.federation.fused_base import Emphasising, Floats, FusedRound, Integ
 from federec.federation.state import State
 from federec.federation.threads import borrowed, even_parts, on_threads
 from federec.kernels import additive, linear, plgc
-from federec.kernels.cpu import Noise, Outcome, Parts, Players, Request, floats
+from federec.kernels.cpu import Outcome, Parts, Players, Request, floats, make_noise
 from federec.kernels.pages import Pages
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore, Mixing
@@ -47,7 +47,6 @@ class LinearRound(FusedRound):
         )
         if form.own:
             self.reserve(self.state.stores[form.table], players.users)
-        noise = Noise(np.float32(form.laplace))
         dim, mixing = self.dim, mixing_of(self.state, form.mixing)
         known, tables = histories(devices), linear_tables(self.state, form)
         emphasising, sizes = Emphasising(form.emphasis, devices), (devices.n_items, self.most(), dim, method.batch)
@@ -56,6 +55,7 @@ class LinearRound(FusedRound):
             with borrowed(devices, linear.linear_workspace, *sizes) as workspace:
                 mix = plgc.make_mix(mixing, len(workspace.table), dim)
                 emphasis = emphasising.arrays(len(workspace.table))
+                noise = make_noise(form.laplace)
                 linear.linear_round(parts, plan, noise, workspace, mix, emphasis, known, tables, players, outcome)
 
         on_threads(ptr, play)
@@ -106,7 +106,6 @@ class AdditiveRound(FusedRound):
         form, devices = self.form, self.devices
         if form.own:
             self.reserve(self.state.stores[form.own], players.users)
-        noise = noise_of(form.laplace if form.common else 0.0)
         dim, mixing, steps = self.dim, mixing_of(self.state, form.mixing), self.steps
         known, tables = histories(devices), additive_tables(self.state, form)
         emphasising, sizes = Emphasising(form.emphasis, devices), (devices.n_items, self.most(), dim)
@@ -115,6 +114,7 @@ class AdditiveRound(FusedRound):
             with borrowed(devices, additive.additive_workspace, *sizes) as workspace:
                 mix = plgc.make_mix(mixing, len(workspace.c), dim)
                 emphasis = emphasising.arrays(len(workspace.c))
+                noise = noise_of(form.laplace if form.common else 0.0)
                 additive.additive_round(parts, steps, noise, workspace, mix, emphasis, known, tables, players, outcome)
 
         on_threads(ptr, play)
@@ -136,13 +136,13 @@ def linear_scores(
     form: LinearScore, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
 ) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows."""
-    request, parts, tables = asked(users, items), even_parts(len(users)), linear_tables(state, form)
+    request, tables = asked(users, items), linear_tables(state, form)
     if form.own:  # a sum of which one part is missing
         zeros = np.zeros_like(tables.rows)
-        sums = additive.Tables(zeros, tables.rows, tables.store, True, tables.weights, tables.biases)
-        on_threads(parts, lambda some: additive.additive_scores(some, sums, request))
+        _sums(additive.Tables(zeros, tables.rows, tables.store, True, tables.weights, tables.biases), request)
     else:
-        on_threads(parts, lambda some: linear.linear_scores(some, tables, request))
+        width = tables.rows.shape[1] + 1
+        on_threads(even_parts(len(users)), lambda some: linear.linear_scores(some, floats(width), tables, request))
     return torch.from_numpy(request.scores)
 
 
@@ -150,9 +150,18 @@ def additive_scores(
     form: AdditiveScore, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
 ) -> Tensor:
     """Scores [C, K] of items [C, K] with the server's rows and each device's own."""
-    request, tables = asked(users, items), additive_tables(state, form)
-    on_threads(even_parts(len(users)), lambda some: additive.additive_scores(some, tables, request))
+    request = asked(users, items)
+    _sums(additive_tables(state, form), request)
     return torch.from_numpy(request.scores)
+
+
+def _sums(tables: additive.Tables, request: Request) -> None:
+    """Fill in the scores by an additive score."""
+
+    def score(parts: Parts) -> None:
+        additive.additive_scores(parts, np.full(len(tables.start), -1, np.int32), tables, request)
+
+    on_threads(even_parts(len(request.users)), score)
 
 
 def with_own(
@@ -165,7 +174,7 @@ def with_own(
     tables = additive_tables(state, form)
     alone = tables._replace(common=np.zeros_like(tables.common), biases=np.zeros_like(tables.biases))
     request = asked(users, items)
-    on_threads(even_parts(len(users)), lambda some: additive.additive_scores(some, alone, request))
+    _sums(alone, request)
     return shared + torch.from_numpy(request.scores)
 
 

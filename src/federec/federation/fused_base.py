@@ -21,7 +21,7 @@ from federec.federation.device import Learned
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
 from federec.federation.threads import aside, deal, give_back, in_slices, lend, one_torch_thread, threads
-from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats
+from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats, make_noise
 from federec.kernels.ranks import rank_first
 from federec.methods import forms
 from federec.methods.base import LOSS, DeviceMethod
@@ -240,8 +240,8 @@ def _emphasis(form: forms.Emphasis, longest: int) -> Floats:
 
 
 def noise_of(scale: float) -> Noise | None:
-    """Laplace noise on what is sent; None where there is none, so that its code is not compiled."""
-    return Noise(np.float32(scale)) if scale else None
+    """Laplace noise on what one thread sends; None where there is none, so that its code is not compiled."""
+    return make_noise(scale) if scale else None
 
 
 def histories(devices: Devices) -> Histories:

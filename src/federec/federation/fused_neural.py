@@ -72,7 +72,7 @@ class NeuralRound(FusedRound):
         ends = np.cumsum([self.state.shared[name].numel() for name in self.layers], dtype=np.int64)
         server = Server(self.rows.numpy(), self.net.flat, ends, self.known.numpy(), *self.bounds())
         own = own_values(self.state, form)
-        devices, noise, mixing = self.devices, noise_of(form.laplace), mixing_of(self.state, form.mixing)
+        devices, mixing = self.devices, mixing_of(self.state, form.mixing)
         known, emphasising = histories(devices), Emphasising(form.emphasis, devices)
 
         def play(parts: Parts) -> None:
@@ -83,7 +83,7 @@ class NeuralRound(FusedRound):
                 held, rows = len(workspace.table), len(workspace.batch.rows)
                 mix = make_network_mix(mixing, held, rows, self.shape.dim, self.shape.hidden[-1])
                 emphasis = emphasising.arrays(held)
-                some = narrow if merge else None
+                some, noise = narrow if merge else None, noise_of(form.laplace)
                 neural_round(parts, plan, noise, workspace, some, mix, emphasis, known, server, players, own, outcome)
 
         on_threads(ptr, play)
@@ -187,7 +187,8 @@ def _personal_scores(form: NeuralScore, state: State, shape: Shape, users: Tenso
     values = taken(state.private, form.users, users).numpy()
 
     def score(parts: Parts) -> None:
-        personal_scores(parts, make_net(shape), make_tile(shape), rows, values, layers, request)
+        nowhere = np.zeros(len(rows), np.int32)
+        personal_scores(parts, make_net(shape), make_tile(shape), nowhere, rows, values, layers, request)
 
     on_threads(even_parts(len(users)), score)
     return torch.from_numpy(request.scores)

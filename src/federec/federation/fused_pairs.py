@@ -15,6 +15,7 @@ from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
 from federec.federation.threads import on_threads
 from federec.kernels import pairs
+from federec.kernels.cpu import Parts
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import DecayedPairs
 
@@ -37,8 +38,12 @@ class PairsRound:
             sequences = sequences_of(self.inputs.devices, users)
             longest = int((sequences.end - sequences.begin).max(initial=1))
             tables = pairs.Tables(*(table.numpy() for table in self.form.tables(self.inputs.round, longest)))
-            items = np.arange(self.total.shape[1] + 1)
-            on_threads(items, lambda owned: pairs.add_pairs(owned, tables, sequences, self.total))
+            n_items, total = self.total.shape[1], self.total
+
+            def add(owned: Parts) -> None:
+                pairs.add_pairs(owned, np.zeros((n_items, len(total))), tables, sequences, total)
+
+            on_threads(np.arange(n_items + 1), add)
         return torch.zeros(ask.shape)
 
     def finish(self, sum_: Sum = list) -> RoundReport:

@@ -15,7 +15,7 @@ from federec.federation.server import RoundReport, Sum, receive, server_random, 
 from federec.federation.state import State
 from federec.federation.threads import in_threads, threads
 from federec.kernels.lanes import LINE
-from federec.kernels.sampled import Pairs, Thread, sampled_pull, sampled_rows, sort_pairs
+from federec.kernels.sampled import Pairs, make_thread, sampled_pull, sampled_rows, sort_pairs
 from federec.mathematics.sampled import Pulled, Whole, using
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import SampledProducts
@@ -48,9 +48,9 @@ class Sampled:
         if len(ids) > _DENSE * len(hidden) * len(bias):
             return Whole().rows(hidden, weight, bias, owner, ids)
         pairs, out = _sorted(owner, ids, len(bias)), torch.empty(len(ids), bias.shape[1])
-        given = (_filled(hidden.detach(), 1, LINE).contiguous().numpy(), self.turned(weight), bias.numpy(), out.numpy())
-        count = threads()
-        in_threads(count, lambda number: sampled_rows(Thread(number, count), pairs, *given))
+        turned, count = self.turned(weight), threads()
+        given = (_filled(hidden.detach(), 1, LINE).contiguous().numpy(), turned, bias.numpy(), out.numpy())
+        in_threads(count, lambda one: sampled_rows(make_thread(one, count, turned.shape[1]), pairs, *given))
         return out
 
     def pull(self, hidden: Tensor, weight: Tensor, owner: Tensor, ids: Tensor, gradient: Tensor) -> Pulled:
@@ -60,9 +60,13 @@ class Sampled:
         pairs = pairs._replace(owner=pairs.owner[pairs.order])
         lines = _filled(hidden, 1, LINE).unflatten(1, (-1, LINE)).transpose(0, 1).contiguous()
         of_lines = torch.zeros(count, *lines.shape)
-        given = (lines.numpy(), self.turned(weight), along.numpy())
-        found = of_weight.numpy(), of_bias.numpy()
-        in_threads(count, lambda one: sampled_pull(Thread(one, count), pairs, *given, *found, of_lines[one].numpy()))
+        turned = self.turned(weight)
+        given = (lines.numpy(), turned, along.numpy(), of_weight.numpy(), of_bias.numpy())
+
+        def pull(one: int) -> None:
+            sampled_pull(make_thread(one, count, turned.shape[1]), pairs, *given, of_lines[one].numpy())
+
+        in_threads(count, pull)
         of_hidden = of_lines.sum(0) if count > 1 else of_lines[0]
         return Pulled(of_weight, of_bias, of_hidden.transpose(0, 1).flatten(1)[:, : hidden.shape[1]])
 

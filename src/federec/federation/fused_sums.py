@@ -16,7 +16,7 @@ from federec.federation.scoring import score_global
 from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
 from federec.federation.threads import in_slices
-from federec.kernels.noise import BLOCK, laplace_sum
+from federec.kernels.noise import BLOCK, laplace_sum, make_products
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import SummedMessages
 
@@ -38,7 +38,8 @@ class SummedRound:
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         method, state, devices, seed, round_, link = self.inputs
         if not len(users):
-            laplace_sum(np.zeros(0, np.uint64), 0, np.float32(0), np.zeros(0, np.float32))  # compile it, or load it
+            none = np.zeros(0, np.uint64), 0, np.float32(0), np.zeros(0, np.float32)
+            laplace_sum(make_products(), *none)  # compile it, or load it
         channel = Channel() if self.adds_up else link.channel.now(state.server)
         new = learn(method, state, devices, users, seed, round_, channel, self._deliver, sum_only=True)
         self.learned = self.learned.with_more(new)
@@ -67,7 +68,7 @@ class SummedRound:
 
             def draw(some: slice, noise: Floats = noise, first: int = first) -> None:
                 part = noise[4 * BLOCK * some.start : 4 * BLOCK * some.stop]
-                laplace_sum(keys, first + BLOCK * some.start, scale, part)
+                laplace_sum(make_products(), keys, first + BLOCK * some.start, scale, part)
 
             in_slices(blocks, draw)
             total[name] = total[name] + torch.from_numpy(noise).view_as(total[name])

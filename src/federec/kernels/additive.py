@@ -427,12 +427,11 @@ def _device(workspace: Any, held: int, count: int, mix: Any, emphasis: Any, key:
 
 
 @jit
-def _with_bias(workspace: Any) -> Any:
-    """The device's u with b after it, as judges are."""
+def _own_judge(workspace: Any) -> None:
+    """The device is its own judge: its u with b after it."""
     dim = workspace.c.shape[1]
     copy(workspace.w, workspace.judge[:dim])
     workspace.judge[dim] = workspace.b[0]
-    return workspace.judge
 
 
 @jit
@@ -473,16 +472,17 @@ def additive_round(
                 found = recall(tables.store, user, samples.slot_of, workspace.kept, d)
             else:
                 d.fill(0)
-            workspace.w[:dim] = tables.weights[user]
+            copy(tables.weights[user], workspace.w[:dim])
             b[0] = tables.biases[user]
             begin(mix, user, c)
             emphasise(emphasis, user, samples.slot_of, held)
             _device(workspace, held, count, mix, emphasis, key, steps, out.loss[part])
             end(mix, user)
-            tables.weights[user] = workspace.w[:dim]
+            copy(workspace.w[:dim], tables.weights[user])
             tables.biases[user] = b[0]
             place = players.places[index]
-            judge = players.judges[place] if len(players.judges) else _with_bias(workspace)
+            _own_judge(workspace)
+            judge = players.judges[place] if len(players.judges) else workspace.judge
             _score(samples.slot_of, c, tables.common, judge, players.ask[place], out.scores[place])
             if noise is not None:
                 laplace(c, ids, key, 0, noise)
@@ -496,13 +496,12 @@ def additive_round(
 
 
 @kernel
-def additive_scores(parts: Any, tables: Any, request: Any) -> None:
-    """Scores with the server's rows and each device's own, of one thread's users."""
+def additive_scores(parts: Any, number_of: Any, tables: Any, request: Any) -> None:
+    """Scores with the server's rows and each device's own, of one thread's users. `number_of` [M], all -1: an item's
+    number among the rows that the device holds."""
     shared, start, keeps, users, scores = tables.common, tables.start, tables.keeps, request.users, request.scores
     held, pages, page_ids, page_rows = tables.store
-    n_items, dim = start.shape
-    page = page_ids.shape[1]
-    number_of = np.full(n_items, -1, np.int32)  # an item's number among the rows that the device holds
+    dim, page = start.shape[1], page_ids.shape[1]
     part = count_on(parts.next)
     while part < len(parts.ptr) - 1:
         for index in range(parts.ptr[part], parts.ptr[part + 1]):

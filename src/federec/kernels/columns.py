@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from federec.kernels.compiling import jit
+from federec.kernels.compiling import inlined, jit
 from federec.kernels.cpu import exp, log1p, sigmoid
 
 _TALL = 4
@@ -28,7 +28,7 @@ def width(rows: int) -> int:
     return -(-rows // _WIDE) * _WIDE
 
 
-@jit
+@inlined
 def shaped(values: Any, dim: int, rows: int) -> Any:
     """The first of these values as columns of so many rows."""
     tall, wide = -(-dim // _TALL) * _TALL, -(-rows // _WIDE) * _WIDE

@@ -22,7 +22,7 @@ _LAPLACE = np.uint64(streams.LAPLACE)
 DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
 _ROOT = np.int32(0x3F3504F3)  # the bits of sqrt(1/2)
-_WORDS = 64  # of random bits, at least, that noise is made of at a time
+_WORDS = 64  # of random bits that noise is made of at a time
 
 AHEAD = 32
 """Rows that are on their way from memory while one is at work."""
@@ -137,6 +137,14 @@ class Noise(NamedTuple):
 
     scale: np.float32
     """0 means that there is none."""
+    random: Any
+    drawn: Any
+    """Random bits, and the noise made of them: memory of one thread."""
+
+
+def make_noise(scale: float) -> Noise:
+    """For one thread."""
+    return Noise(np.float32(scale), np.zeros(_WORDS, np.uint64), np.zeros(4 * _WORDS, np.float32))
 
 
 class Emphasis(NamedTuple):
@@ -449,26 +457,29 @@ def distinct(slots: Any, seen: Any, rows: Any, times: Any) -> Any:
 @jit
 def laplace(values: Any, ids: Any, key: Any, place: int, noise: Any) -> None:
     """Add a device's Laplace noise to the rows [U, width] of items `ids`, as `stages.noise.drawn` has it for what is
-    the place-th part of an update. Some rows at a time: short loops would leave the processor's wide registers empty.
-    """
+    the place-th part of an update. Some rows at a time, or a part of a long row: short loops would leave the
+    processor's wide registers empty."""
+    random, drawn, levels = noise.random, noise.drawn, noise.random.view(np.int16)
     width, first = values.shape[1], _LAPLACE + (np.uint64(place) << np.uint64(36))
-    words = (width + 3) // 4
-    some = max(1, _WORDS // max(1, words))
-    random, drawn = np.empty(some * words, np.uint64), np.empty(4 * some * words, np.float32)
-    levels = random.view(np.int16)
+    words = max(1, (width + 3) // 4)
+    most = min(words, _WORDS)
+    some = _WORDS // most
     for start in range(0, len(values), some):
         count = min(some, len(values) - start)
-        for row in range(count):
-            draw = first + np.uint64(ids[start + row]) * np.uint64(words)
-            for word in range(words):
-                random[row * words + word] = bits(key, draw + np.uint64(word))
-        for k in range(4 * words * count):
-            x = np.float32(2.0) * np.float32(levels[k]) + np.float32(1.0)
-            size = -log(np.float32(1.0) - abs(x) * np.float32(1.0 / 0x10000))
-            drawn[k] = noise.scale * (size if x > 0 else -size)
-        for row in range(count):
-            for k in range(width):
-                values[start + row, k] += drawn[4 * words * row + k]
+        for begin in range(0, words, most):
+            size = min(most, words - begin)
+            for row in range(count):
+                draw = first + np.uint64(ids[start + row]) * np.uint64(words) + np.uint64(begin)
+                for word in range(size):
+                    random[row * size + word] = bits(key, draw + np.uint64(word))
+            for k in range(4 * size * count):
+                x = np.float32(2.0) * np.float32(levels[k]) + np.float32(1.0)
+                length = -log(np.float32(1.0) - abs(x) * np.float32(1.0 / 0x10000))
+                drawn[k] = noise.scale * (length if x > 0 else -length)
+            for row in range(count):
+                out = values[start + row, 4 * begin : min(width, 4 * (begin + size))]
+                for k in range(len(out)):
+                    out[k] += drawn[4 * size * row + k]
 
 
 @jit

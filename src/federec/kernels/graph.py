@@ -21,6 +21,7 @@ from federec import streams
 from federec.kernels.compiling import jit, kernel
 from federec.kernels.cpu import bits, draw, emphasise, exp, floats, integers, log1p, merge, sigmoid
 from federec.kernels.machine import count_on
+from federec.kernels.matrices import multiply
 
 _MATCHING = np.uint64(streams.MATCHING)
 _COVER = np.uint64(streams.COVER)
@@ -333,14 +334,14 @@ def _back_to_items(work: Any, server: Any, items: Any) -> None:
 def _back_to_layers(work: Any, server: Any, count: int) -> None:
     """From the errors of y, s and t to W, a and a' (`layers`), and from those of o to item rows (`product`)."""
     dim = len(server.square)
-    np.dot(work.scaled[:count], server.square, work.product[:count])
-    np.dot(work.own[:count].T, work.scaled[:count], work.part)
+    multiply(work.scaled[:count], server.square, work.product[:count])
+    multiply(work.own[:count].T, work.scaled[:count], work.part)
     for i in range(dim):
         _add(work.part[i], work.vectors[1, i], work.attention.result)
     for i in range(dim):
         for k in range(dim):
             work.turned[i, k] = work.part[i, k] + work.part[k, i]
-    np.dot(work.turned, server.weight, work.part)
+    multiply(work.turned, server.weight, work.part)
     outward, inward, layers = work.vectors[2], work.vectors[3], work.layers
     start, end = layers[dim * dim : dim * dim + dim], layers[dim * dim + dim :]
     start.fill(0)

@@ -388,9 +388,8 @@ def linear_round(
 
 
 @kernel
-def linear_scores(parts: Any, tables: Any, request: Any) -> None:
-    """Scores with the server's rows, of one thread's users."""
-    w = np.empty(tables.rows.shape[1] + 1, np.float32)
+def linear_scores(parts: Any, w: Any, tables: Any, request: Any) -> None:
+    """Scores with the server's rows, of one thread's users. `w` [dim + 1]: memory for what each scores with."""
     part = count_on(parts.next)
     while part < len(parts.ptr) - 1:
         for index in range(parts.ptr[part], parts.ptr[part + 1]):

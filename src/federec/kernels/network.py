@@ -2,9 +2,9 @@
 
     z_ij = h . [p_i * v_j, t_ij] + b,      t_ij = relu(... relu(q_i U + x_j W_0 + b_0) W_1 + b_1 ...)
 
-Rows go forward through the layers a tile at a time; back go their patterns (`kernels.patterns`). Matrix products are
-SciPy's BLAS, which numba calls. Inner loops count from 0 over slices: an index that might be negative, for all the
-compiler knows, would keep them from the wide registers.
+Rows go forward through the layers a tile at a time; back go their patterns (`kernels.patterns`). Inner loops count
+from 0 over slices: an index that might be negative, for all the compiler knows, would keep them from the wide
+registers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from federec.kernels.compiling import jit, kernel
 from federec.kernels.cpu import copy, even, exp, fetch_row, floats, log1p, look_up, sigmoid
 from federec.kernels.machine import count_on
+from federec.kernels.matrices import multiply
 from federec.kernels.patterns import Patterns, add_up, forget, take_in, transpose
 
 _PRODUCTS = 1_000_000  # in one multiplication: up to that OpenBLAS takes matrices as they lie, near the machine's limit
@@ -69,8 +70,6 @@ class Tile(NamedTuple):
     hidden: tuple[Any, ...]
     """Outputs of each layer."""
     error: Any
-    part: tuple[Any, ...]
-    """Some patterns' part of the gradient of W."""
     offset: Any
     """What the user brings to the first layer."""
     pair: Any
@@ -108,7 +107,6 @@ def make_tile(shape: Shape, first: int = 0) -> Tile:
         floats(rows, shape.dim),
         tuple(floats(rows, size) for size in shape.hidden),
         floats(rows),
-        weights,
         floats(shape.hidden[0]),
         floats(shape.product),
         np.arange(rows, dtype=np.int32),
@@ -192,9 +190,9 @@ def _forward(first: Any, weights: Any, biases: Any, hidden: Any) -> None:
     n = len(first)
     for layer in range(1, len(hidden)):
         if layer == 1:
-            np.dot(first, weights[layer][: first.shape[1]], hidden[layer][:n])
+            multiply(first, weights[layer][: first.shape[1]], hidden[layer][:n])
         else:
-            np.dot(hidden[layer - 1][:n], weights[layer], hidden[layer][:n])
+            multiply(hidden[layer - 1][:n], weights[layer], hidden[layer][:n])
         _activate(hidden[layer][:n], biases[layer])
 
 
@@ -217,7 +215,7 @@ def _logits(top: Any, user: Any, v: Any, places: Any, t: Any, pair: Any, out: An
 @jit
 def _first(tile: Any, n: int, net: Any) -> None:
     """The first n rows of a tile through the first layer."""
-    np.dot(tile.x[:n], net.weights[0], tile.hidden[0][:n])
+    multiply(tile.x[:n], net.weights[0], tile.hidden[0][:n])
     _activate(tile.hidden[0][:n], tile.offset)
 
 
@@ -315,10 +313,10 @@ def gradient_of(
     for start in range(0, count, size):
         stop = min(count, start + size)
         if patterns.count[0] + stop - start > len(patterns.error):  # no space for them
-            add_up(patterns, len(tile.error), tile.part, wanted.layers, gradient.weights, gradient.biases, tile.pull)
+            add_up(patterns, len(tile.error), wanted.layers, gradient.weights, gradient.biases, tile.pull)
             forget(patterns)
         loss += _tile(tile, batch, table, places, net, user, uphill, gradient, known, wanted, told, start, stop)
-    add_up(patterns, len(tile.error), tile.part, wanted.layers, gradient.weights, gradient.biases, tile.pull)
+    add_up(patterns, len(tile.error), wanted.layers, gradient.weights, gradient.biases, tile.pull)
     if wanted.layers:
         for k in range(product):
             gradient.top[k] = user[k] * tile.mix[k]
@@ -404,7 +402,7 @@ def network_scores(parts: Any, net: Any, tile: Any, items: Any, users: Any, scor
     """Scores [C, K] with the server's rows, of one thread's users."""
     ask = users.ask
     size, last = even(ask.shape[1], len(tile.error)), len(tile.hidden) - 1
-    buffer = tile.hidden[0].ravel()
+    buffer = tile.hidden[0].reshape(-1)
     part = count_on(parts.next)
     while part < len(parts.ptr) - 1:
         for index in range(parts.ptr[part], parts.ptr[part + 1]):
@@ -433,10 +431,9 @@ def load_layers(layers: Any, user: int, out: Any) -> None:
 
 @kernel
 def personal_scores(
-    parts: Any, net: Any, tile: Any, rows: Any, values: Any, layers: Any, request: Any
+    parts: Any, net: Any, tile: Any, nowhere: Any, rows: Any, values: Any, layers: Any, request: Any
 ) -> None:  # fmt: skip
-    """Scores with the server's rows, of one thread's users, each by layers of its own."""
-    nowhere = np.zeros(len(rows), np.int32)
+    """Scores with the server's rows, of one thread's users, each by layers of its own. `nowhere`: a 0 for each item."""
     part = count_on(parts.next)
     while part < len(parts.ptr) - 1:
         for index in range(parts.ptr[part], parts.ptr[part + 1]):

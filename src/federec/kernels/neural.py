@@ -48,6 +48,7 @@ from federec.kernels.plgc import begin, end
 from federec.kernels.reach import narrow_net, narrow_patterns, narrow_tile, pick, reach, spread
 
 _PATTERNS = 1 << 12  # that are kept before they are added up
+_ALONE = np.zeros(1, np.int32)  # the number of a table's only row
 _STILL, _OFF = np.float32(0.0), np.float32(1e-12)
 _YES, _NO = np.bool_(True), np.bool_(False)  # typed: a plain True would have functions compiled for it alone
 _PRIVATE, _SHARED = 1, 2  # groups of parameters that are moved uphill
@@ -241,7 +242,7 @@ def _climbing(
             loss = found
         if group == 0 and (plan.rho_private > 0 or plan.rho_shared > 0):
             layers = square(gradient.flat)
-            rows = square(batch.v[:count].ravel()) + square(batch.x[:count].ravel())
+            rows = square(batch.v[:count].reshape(-1)) + square(batch.x[:count].reshape(-1))
             scale_private = _length(plan.rho_private, square(slope) + (layers if plan.dual else _STILL))
             scale_shared = _length(plan.rho_shared, rows + (_STILL if plan.dual else layers))
     return loss
@@ -394,14 +395,14 @@ def _send_layers(outbox: Any, ends: Any, total: Any, filled: Any) -> None:
 def _add_noise(noise: Any, ids: Any, table: Any, product: int, outbox: Any, ends: Any, key: Any) -> None:
     """Noise on what is sent: v, if there is a product, x and each layer have draws of their own."""
     if noise is not None:
-        place, start, alone = 0, 0, np.zeros(1, np.int32)
+        place, start = 0, 0
         if product > 0:
             laplace(table[:, :product], ids, key, place, noise)
             place += 1
         laplace(table[:, product:], ids, key, place, noise)
         for layer in range(len(ends)):
             values = outbox[start : ends[layer]]
-            laplace(values.reshape(1, len(values)), alone, key, place + 1 + layer, noise)
+            laplace(values.reshape(1, len(values)), _ALONE, key, place + 1 + layer, noise)
             start = ends[layer]
 
 

@@ -8,7 +8,7 @@ devices is rounded to 32 bits, products are not: the sum agrees to rounding.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +24,27 @@ _ONE = np.int64(1023 << 52)  # the bits of 1.0
 _LOG_2 = math.log(2.0)
 
 
+class Products(NamedTuple):
+    """Memory of one thread."""
+
+    words: Any
+    """[BLOCK] random bits."""
+    above: Any
+    below: Any
+    """[4, BLOCK] the two products."""
+    power: Any
+    """[4, BLOCK] powers of two that were taken out of their ratio."""
+
+
+def make_products() -> Products:
+    """For one thread."""
+    return Products(np.zeros(BLOCK, np.uint64), *np.zeros((3, 4, BLOCK)))
+
+
 @kernel
-def laplace_sum(keys: Any, first: Any, scale: Any, out: Any) -> None:
+def laplace_sum(products: Any, keys: Any, first: Any, scale: Any, out: Any) -> None:
     """Into `out` the sum of noise of this scale over devices with these keys; its draws begin with `first`."""
-    words = np.empty(BLOCK, np.uint64)
-    above, below, power = np.empty((4, BLOCK)), np.empty((4, BLOCK)), np.empty((4, BLOCK))
+    words, above, below, power = products
     for start in range(0, len(out), 4 * BLOCK):
         draw = np.uint64(first) + np.uint64(start // 4)
         above.fill(1)

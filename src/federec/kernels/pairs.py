@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from federec.kernels.compiling import kernel
 from federec.kernels.machine import count_on
 
@@ -43,12 +41,12 @@ class Sequences(NamedTuple):
 
 
 @kernel
-def add_pairs(owned: Any, tables: Any, sequences: Any, total: Any) -> None:
-    """Add one thread's rows of all parts to `total` [parts, items, items]."""
+def add_pairs(owned: Any, row: Any, tables: Any, sequences: Any, total: Any) -> None:
+    """Add one thread's rows of all parts to `total` [parts, items, items]. `row` [items, parts], all 0, is where it
+    collects one."""
     later, earlier, following = tables
     items, begin, end, places, ptr = sequences
     parts, n_items, _ = total.shape
-    row = np.zeros((n_items, parts))
     own = count_on(owned.next)
     while own < len(owned.ptr) - 1:
         for item in range(owned.ptr[own], owned.ptr[own + 1]):

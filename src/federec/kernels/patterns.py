@@ -21,6 +21,7 @@ import numpy as np
 
 from federec.kernels.compiling import jit
 from federec.kernels.cpu import even, floats
+from federec.kernels.matrices import add_product, multiply
 
 _BITS = np.int64(1) << np.arange(64)
 _DE_BRUIJN = np.uint64(0x03F7_9D71_B4CB_0A89)  # its 64 stretches of 6 bits are all different: each bit has its own
@@ -185,11 +186,11 @@ def _open(patterns: Any, hidden: Any, whose: Any, new: int, h: Any, turned: Any,
     for layer in range(last, 0, -1):
         _gate(hidden[layer], whose, new, slopes[layer])
         below = slopes[layer - 1] if layer > 1 else free
-        np.dot(slopes[layer][new:count], turned[layer], below[new:count])
+        multiply(slopes[layer][new:count], turned[layer], below[new:count])
     _copy(free[new:count], slopes[0][new:count])
     _gate(hidden[0], whose, new, slopes[0])
     if rows:
-        np.dot(slopes[0][new:count], turned[0], patterns.slopes_x[new:count])
+        multiply(slopes[0][new:count], turned[0], patterns.slopes_x[new:count])
 
 
 @jit
@@ -286,13 +287,6 @@ def _add_scaled(slopes: Any, error: Any, total: Any) -> None:
 
 
 @jit
-def _add(part: Any, total: Any) -> None:
-    for j in range(part.shape[0]):
-        for k in range(part.shape[1]):
-            total[j, k] += part[j, k]
-
-
-@jit
 def _add_turned(rows: Any, total: Any) -> None:
     """Add rows to columns; most are 0."""
     for j in range(len(rows)):
@@ -316,7 +310,7 @@ def transpose(values: Any, out: Any) -> None:
 
 
 @jit
-def add_up(patterns: Any, tile: int, part: Any, layers: bool, weights: Any, biases: Any, pull: Any) -> None:
+def add_up(patterns: Any, tile: int, layers: bool, weights: Any, biases: Any, pull: Any) -> None:
     """The gradient of weights and biases; without `layers` only of the first bias, which is `pull`."""
     count, error, sums, slopes = patterns.count[0], patterns.error, patterns.sums, patterns.slopes
     size = even(count, tile)
@@ -325,8 +319,7 @@ def add_up(patterns: Any, tile: int, part: Any, layers: bool, weights: Any, bias
         _add_scaled(slopes[0][start:stop], error[start:stop], pull)
         if layers:
             for layer in range(len(slopes)):
-                np.dot(sums[layer][start:stop].T, slopes[layer][start:stop], part[layer])
-                _add(part[layer], weights[layer])
+                add_product(sums[layer][start:stop].T, slopes[layer][start:stop], weights[layer])
                 if layer > 0:
                     _add_scaled(slopes[layer][start:stop], error[start:stop], biases[layer])
     if layers and patterns.merge:

@@ -14,7 +14,7 @@ import numpy as np
 
 from federec.kernels.columns import add_products, add_sums, dots, errors, gather, height, scatter, shaped, width
 from federec.kernels.compiling import jit
-from federec.kernels.cpu import clear, collect, floats, sigmoid
+from federec.kernels.cpu import clear, collect, copy, floats, sigmoid
 
 
 class Mixing(NamedTuple):
@@ -99,7 +99,8 @@ def _sigmoid(z: Any) -> Any:
 def begin(mix: Any, user: int, table: Any) -> None:
     """The device's rows as it received them, and its a."""
     if mix is not None:
-        mix.received[: len(table)] = table
+        for i in range(len(table)):
+            copy(table[i], mix.received[i])
         mix.state[1] = mix.settings.weight
         if len(mix.settings.odds):
             mix.state[0] = mix.settings.odds[user]
@@ -273,7 +274,7 @@ def step_mixed(
     for i in range(len(slots)):
         side[mix.seen[slots[i]]] = sides[i]
     clear(mix.seen, rows)
-    mix.w[:dim] = w[:dim]
+    copy(w, mix.w[:dim])
     gather(table, rows, local)
     meet(mix, rows)
     logits(mix, local, one, None, None, n, mix.w, w[dim])

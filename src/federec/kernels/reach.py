@@ -86,8 +86,8 @@ def narrow_net(net: Any, width: int) -> Any:
     first = flat[inputs : 2 * inputs].reshape(dim, width)
     second = flat[2 * inputs + width : 2 * inputs + width + outputs].reshape(width, above)
     turned = (
-        net.turned[0].ravel()[:inputs].reshape(width, dim),
-        net.turned[1].ravel()[:outputs].reshape(above, width),
+        net.turned[0].reshape(-1)[:inputs].reshape(width, dim),
+        net.turned[1].reshape(-1)[:outputs].reshape(above, width),
     )
     return Net(
         flat,
@@ -102,17 +102,12 @@ def narrow_net(net: Any, width: int) -> Any:
 @jit
 def narrow_tile(tile: Any, units: Any) -> Any:
     """A tile for these units, in the memory of another one."""
-    width, rows, dim, above = len(units), len(tile.error), tile.part[0].shape[0], tile.part[1].shape[1]
-    part = (
-        tile.part[0].ravel()[: dim * width].reshape(dim, width),
-        tile.part[1].ravel()[: width * above].reshape(width, above),
-    )
+    width, rows = len(units), len(tile.error)
     return Tile(
         tile.v,
         tile.x,
-        (tile.hidden[0].ravel()[: rows * width].reshape(rows, width),) + tile.hidden[1:],
+        (tile.hidden[0].reshape(-1)[: rows * width].reshape(rows, width),) + tile.hidden[1:],
         tile.error,
-        part + tile.part[2:],
         tile.offset[:width],
         tile.pair,
         tile.places,
@@ -133,9 +128,9 @@ def narrow_patterns(patterns: Any, width: int) -> Any:
         patterns.bins,
         patterns.count,
         patterns.error,
-        (patterns.sums[0], patterns.sums[1].ravel()[:size].reshape(rows, width)) + patterns.sums[2:],
-        (patterns.slopes[0].ravel()[:size].reshape(rows, width),) + patterns.slopes[1:],
-        patterns.free.ravel()[:size].reshape(rows, width),
+        (patterns.sums[0], patterns.sums[1].reshape(-1)[:size].reshape(rows, width)) + patterns.sums[2:],
+        (patterns.slopes[0].reshape(-1)[:size].reshape(rows, width),) + patterns.slopes[1:],
+        patterns.free.reshape(-1)[:size].reshape(rows, width),
         patterns.leads,
         patterns.slopes_x,
         patterns.added[:width],
@@ -173,7 +168,7 @@ def pick(net: Any, units: Any, out: Any) -> None:
     look_up(net.turned[0], units, out.turned[0])
     _pick(net.turned[1], units, out.turned[1])
     for layer in range(2, len(net.turned)):
-        copy(net.turned[layer].ravel(), out.turned[layer].ravel())
+        copy(net.turned[layer].reshape(-1), out.turned[layer].reshape(-1))
 
 
 @jit

@@ -9,14 +9,26 @@ import numpy as np
 
 from federec.kernels.columns import dots
 from federec.kernels.compiling import jit, kernel
+from federec.kernels.cpu import floats
 from federec.kernels.lanes import LINE, plus, read, times, write
 
 
 class Thread(NamedTuple):
-    """Which of the items a thread takes: the `first` and from there `every` second, third, ... one."""
+    """Which of the items a thread takes, the `first` and from there `every` second, third, ... one, and its memory."""
 
     first: int
     every: int
+    places: Any
+    """[4] the pairs at hand."""
+    found: Any
+    """[4, r] what is computed for them."""
+    pulled: Any
+    """[r, 16] what a line of F is pulled at."""
+
+
+def make_thread(first: int, every: int, rank: int) -> Thread:
+    """With memory for products with so many columns, filled up to a multiple of four."""
+    return Thread(first, every, np.zeros(4, np.int64), floats(4, rank), floats(rank, LINE))
 
 
 class Pairs(NamedTuple):
@@ -61,8 +73,7 @@ def _four(pairs: Any, start: int, stop: int, places: Any) -> Any:
 def sampled_rows(thread: Any, pairs: Any, hidden: Any, weight: Any, bias: Any, out: Any) -> None:
     """A of all pairs of one thread's items, into `out` [P, r]. `weight` is F as [M, r, H], filled up by zeros: r to a
     multiple of four, H, as in `hidden`, to one of 16."""
-    rank, tall = bias.shape[1], weight.shape[1]
-    found, places, owner = np.empty((4, tall), np.float32), np.empty(4, np.int64), pairs.owner
+    rank, tall, owner, places, found = bias.shape[1], weight.shape[1], pairs.owner, thread.places, thread.found
     for item in range(thread.first, len(pairs.ptr) - 1, thread.every):
         own = weight[item]
         for start in range(pairs.ptr[item], pairs.ptr[item + 1], 4):
@@ -108,12 +119,11 @@ def sampled_pull(
     each line. `hidden` and `of_hidden` are line by line, [H / 16, C, 16]: a line of all devices stays in cache while
     all items pass, where whole rows would not."""
     width, n_items, rank = of_weight.shape
-    tall, ptr = weight.shape[1], pairs.ptr
+    tall, ptr, pulled = weight.shape[1], pairs.ptr, thread.pulled
     for item in range(thread.first, n_items, thread.every):
         for place in range(ptr[item], ptr[item + 1]):
             for r in range(rank):
                 of_bias[item, r] += gradient[place, r]
-    pulled = np.empty((tall, LINE), np.float32)
     for line in range(len(hidden)):
         column, h, of_h = line * LINE, hidden[line], of_hidden[line]
         for item in range(thread.first, n_items, thread.every):
