@@ -1,7 +1,8 @@
 """What the machine can do at best, on one thread, or with some work in each of several.
 
 Bandwidth: the triad a = b + s c over three arrays of 64 MB, far beyond any cache; 12 bytes a value counted.
-Arithmetic: x = x s + t over 64 float32 values that never leave the registers or the first cache, 2 operations each.
+Arithmetic: products of two float32 matrices of 1,024 by 1,024 by the BLAS that comes with NumPy.
+Some arithmetic: x = x s + t over 64 float32 values that never leave the registers or the first cache.
 The best of several tries of each counts.
 """
 
@@ -11,6 +12,7 @@ import time
 
 import numba
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 
 @numba.njit(fastmath=True)
@@ -37,10 +39,11 @@ def bandwidth(tries: int = 5) -> float:
     return max(12 * len(a) / _seconds(_triad, a, b, c, np.float32(0.5)) for _ in range(tries))
 
 
-def arithmetic(tries: int = 5, times: int = 4_000_000) -> float:
+def arithmetic(tries: int = 5, size: int = 1024) -> float:
     """Operations a second."""
-    x, s, t = np.ones(64, np.float32), np.float32(0.5), np.float32(0.25)
-    return max(2 * 64 * times / _seconds(_multiply_add, x, s, t, times) for _ in range(tries))
+    x, y, out = (np.ones((size, size), np.float32) for _ in range(3))
+    with threadpool_limits(1):
+        return max(2 * size**3 / _seconds(np.matmul, x, y, out) for _ in range(tries))
 
 
 def some_arithmetic(parts: int) -> None:

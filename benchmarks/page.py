@@ -81,9 +81,11 @@ def save(figure: Any, name: str, title: str) -> str:
 
 
 def machine() -> str:
-    """Processor, versions, and the commit that was measured."""
+    """Processor, versions, what multiplies matrices in kernels, and the commit that was measured."""
     import numpy
+    import scipy.linalg.blas  # noqa: F401  which numba calls
     import torch
+    from threadpoolctl import threadpool_info
 
     from federec.reproduction.records import revision
 
@@ -91,4 +93,6 @@ def machine() -> str:
     model = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
     name = model[1].strip() if model else platform.processor() or platform.machine()
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}"
+    processors = {each["architecture"] for each in threadpool_info() if each["internal_api"] == "openblas"}
+    versions += "".join(f", OpenBLAS for {processor}" for processor in sorted(processors))
     return f"{name}; {versions}; commit {revision()}"

@@ -1,5 +1,10 @@
 """Work in processes: what is left to do, what is kept, what a failure does to the rest."""
 
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
 import pytest
 
 from federec.reproduction.cells import Cell, Row
@@ -44,3 +49,18 @@ def test_processes_do_the_jobs_once_and_a_failure_is_named(ratings, tmp_path):
     assert [job.row.label for job, _ in failed] == ["broken"] and "dim=-1" in failed[0][1]
     assert len(said) == 3 and any("FAILED" in line for line in said)
     assert jobs_of(cells, Book(book.path), 1, "cpu") == []  # what was done is on disk
+
+
+@pytest.mark.thorough
+def test_a_process_ends_with_the_one_that_asks(ratings, tmp_path):
+    cells = [Cell(FEDMF, str(ratings), "clean", 0, rounds=1_000_000)]
+    (endless,) = jobs_of(cells, Book(tmp_path / "records"), 1, "cpu")
+    command = [sys.executable, "-m", "federec.reproduction.jobs"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(asdict(endless)) + "\n")
+        process.stdin.close()
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()

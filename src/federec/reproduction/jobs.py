@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -162,8 +163,10 @@ def _serve() -> None:
     """The process of a worker: jobs come as lines, and their lines go back."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one, which stops it
     out, sys.stdout = sys.stdout, sys.stderr  # whatever a method prints is no line of a job
-    for text in sys.stdin:
-        asked = json.loads(text)
+    lines: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_listen, args=(lines,), daemon=True).start()
+    while True:
+        asked = json.loads(lines.get())
         job = Job(**asked | {"row": Row(**asked["row"] | {"plugins": tuple(asked["row"]["plugins"])})})
         last: Line = {"line": "end"}
         try:
@@ -174,6 +177,14 @@ def _serve() -> None:
         print(json.dumps(last), file=out, flush=True)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # other processes share the GPU
+
+
+def _listen(lines: SimpleQueue[str]) -> None:
+    """Take in lines, also while a job is going on. When the process that asks has ended, so does this one: nobody would
+    keep what the job still finds."""
+    for text in sys.stdin:
+        lines.put(text)
+    os._exit(0)
 
 
 if __name__ == "__main__":
