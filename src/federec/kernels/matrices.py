@@ -1,6 +1,5 @@
-"""Products of matrices, by SciPy's BLAS.
-
-numba's `np.dot` calls the same, but counts references to arrays and copies those that do not lie as they should."""
+"""Products of matrices, by SciPy's BLAS. numba's `np.dot` calls the same function, but counts references to arrays,
+which kernels do not (`kernels.compiling`)."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ _GEMM = ir.FunctionType(
 
 
 def _gemm(_: Any, x: Any, y: Any, out: Any, before: Any) -> Any:
-    """x y plus `before` times what is in `out`."""
-    for matrix in (x, y, out):
-        if matrix.ndim != 2 or matrix.dtype != types.float32 or matrix.layout not in "CF"[: 1 + (matrix is not out)]:
+    """x y plus `before` times `out`, into `out`. Factors may lie column by column in memory, `out` lies row by row."""
+    for matrix, layouts in ((x, "CF"), (y, "CF"), (out, "C")):
+        if matrix.ndim != 2 or matrix.dtype != types.float32 or matrix.layout not in layouts:
             raise TypingError(f"a matrix has numbers of 32 bits side by side; {matrix} is something else")
     ensure_blas()
 
