@@ -121,6 +121,14 @@ def test_without_data_folders(federec, refused, tmp_path, monkeypatch, place):
     assert federec("data", "describe", "tastes").code == 0
 
 
+@pytest.mark.parametrize("name", ["", "Haswell"])
+def test_doctor_tells_what_slows_products_down(federec, monkeypatch, name):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", name)
+    found = {row["name"]: row for row in json.loads(federec("doctor", "--json").out)}
+    assert ("OPENBLAS_CORETYPE" in found) is bool(name)
+    assert not name or name in found["OPENBLAS_CORETYPE"]["found"]
+
+
 def test_data_refuses(refused, federec, ratings):
     assert "did you mean 'tastes'?" in refused("data", "describe", "taste")
     assert "did you mean 'ml-100k'?" in refused("data", "get", "ml-100")

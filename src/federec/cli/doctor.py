@@ -66,7 +66,14 @@ def _hardware() -> list[tuple[str, str, str]]:
         return []
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none usable; runs use --device cpu"
     used = f"{torch.get_num_threads()} of {os.cpu_count()} cores"
-    return [("threads", f"{used} (OMP_NUM_THREADS={threads or 'not set'})", ""), ("GPU", gpu, "")]
+    return [("threads", f"{used} (OMP_NUM_THREADS={threads or 'not set'})", ""), ("GPU", gpu, ""), *_processor()]
+
+
+def _processor() -> list[tuple[str, str, str]]:
+    """Set on some clusters. FedRecGEL takes nearly twice as long where it names a processor without wide registers."""
+    name = os.environ.get("OPENBLAS_CORETYPE")
+    told = f"{name}: matrices are multiplied with the instructions of that processor only"
+    return [("OPENBLAS_CORETYPE", told, "unset OPENBLAS_CORETYPE, if this processor is newer")] if name else []
 
 
 def _data() -> list[tuple[str, str, str]]:
