@@ -11,7 +11,7 @@ from federec.reproduction.budget import TRIALS, known
 from federec.reproduction.cells import SEEDS, Cell, Row
 from federec.reproduction.grids import Grid
 from federec.reproduction.jobs import jobs_of
-from federec.reproduction.pages import page_files, published, write_page
+from federec.reproduction.pages import draw_figure, page_files, published, write_page
 from federec.reproduction.records import Book
 from federec.reproduction.statistics import LEVEL
 from federec.reproduction.statistics import SEEDS as SEEDS_OF_A_CLAIM
@@ -99,6 +99,15 @@ def test_what_decides_comes_first_and_published_figures_are_beside_paper(finishe
     assert "Seeds of `tuned`: 0, 1 and 2." in text and "Seeds of `paper`: 4." in text
     assert "reproduce trial --tuned --trials 24 --seeds 5`" in text  # seeds 0 to 4 have the seed 4
     assert "second" not in text and "s/round" not in text and "2\u00a0kB |" in text
+
+
+def test_a_figure_has_no_empty_panel(finished):
+    def panels(kind):
+        drawn = draw_figure(GRID, "set", {("fedmf", "set", kind): finished()}, {})
+        return [name for name in ("against all items", "against 99 items") if name in drawn]
+
+    assert panels("tuned") == ["against all items", "against 99 items"]
+    assert panels("paper") == ["against 99 items"]  # of which only the published metric is shown
 
 
 def test_a_page_of_tuned_rows_says_how_each_stands_to_the_best(finished, search):

@@ -104,15 +104,24 @@ _LOOKS = {"tuned": ("#009E73", "o"), "clean": ("#0072B2", "s"), "paper": ("#D55E
 """Colour and mark of each kind."""
 
 
+_PANELS: tuple[tuple[str, tuple[str, ...], tuple[str, str]], ...] = (
+    ("NDCG@10, percent,\nagainst all items", DECIDING[:2], DECIDES),
+    ("HR@10, percent,\nagainst 99 items", DECIDING, ("sampled", "hr@10")),
+)
+"""What decides, and beside it what papers publish: the axis, the kinds of figures, the metric."""
+
+
 def draw_figure(grid: Grid, data: str, found: Found, known: Published) -> str:
-    """A figure of every row as SVG text: what decides, and beside it HR@10 against 99 items, published and measured."""
+    """A figure of every row as SVG text, with the panels that have anything to show; the last one has published figures
+    too."""
     labels = [row.label for row in grid.rows if any((row.label, data, kind) in found for kind in DECIDING)][::-1]
+    shown = [panel for panel in _PANELS if any((label, data, kind) in found for label in labels for kind in panel[1])]
     with pyplot.rc_context({"font.size": 12}):
-        size = (9, 1.5 + 0.32 * len(labels))
-        figure, (full, sampled) = pyplot.subplots(1, 2, figsize=size, sharey=True, layout="constrained")
+        size = (9, 1.7 + 0.32 * len(labels))
+        figure, panels = pyplot.subplots(1, len(shown), figsize=size, sharey=True, layout="constrained", squeeze=False)
         named = set()
-        for height, label in enumerate(labels):
-            for axes, kinds, metric in ((full, DECIDING[:2], DECIDES), (sampled, DECIDING, ("sampled", "hr@10"))):
+        for axes, (title, kinds, metric) in zip(panels[0], shown, strict=True):
+            for height, label in enumerate(labels):
                 for kind in kinds:
                     if group := found.get((label, data, kind)):
                         values, (colour, mark) = group.values(*metric), _LOOKS[kind]
@@ -120,16 +129,14 @@ def draw_figure(grid: Grid, data: str, found: Found, known: Published) -> str:
                         look = {"fmt": mark, "color": colour, "label": None if kind in named else kind, "capsize": 3}
                         axes.errorbar(fmean(values), height, xerr=error, **look)
                         named.add(kind)
+            axes.set_xlabel(title)
+            axes.grid(axis="x", alpha=0.3)
         marked = [
             (known[key], height) for height, label in enumerate(labels) if (key := (label, data, "hr@10")) in known
         ]
         if marked:
-            sampled.scatter(*zip(*marked, strict=True), marker="x", color="#57606a", label="published", zorder=3)
-        full.set_yticks(range(len(labels)), labels)
-        full.set_ylim(-0.7, len(labels) - 0.3)
-        full.set_xlabel("NDCG@10 against all items, percent")
-        sampled.set_xlabel("HR@10 against 99 items, percent")
-        for axes in (full, sampled):
-            axes.grid(axis="x", alpha=0.3)
+            panels[0][-1].scatter(*zip(*marked, strict=True), marker="x", color="#57606a", label="published", zorder=3)
+        panels[0][0].set_yticks(range(len(labels)), labels)
+        panels[0][0].set_ylim(-0.7, len(labels) - 0.3)
         figure.legend(loc="outside lower center", ncols=4, frameon=False)
         return svg(figure)
