@@ -15,7 +15,6 @@ from federec.stages.registry import channel, stage
 
 SMALL = {
     "fednext-projected": {"dim": 4, "sweeps": 1, "half_lives": [[1.0, 0.0]], "laplace": 0.01},
-    "fedsasrec": {"dim": 4, "window": 30, "laplace": 0.01},
 }
 
 
@@ -45,10 +44,6 @@ def test_the_kernel_plays_the_same_rounds(devices, name, users, threads):
         engines_agree(build(name, ("ldp",), SMALL[name]), devices, users, range(1, 3))
     finally:
         torch.set_num_threads(1)
-
-
-def test_the_kernel_is_only_for_sums():
-    assert why_not(build("fedsasrec", ("ldp",), {"local_steps": 2}), 40, "cpu") is not None
 
 
 def test_the_kernel_is_only_for_noise():

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from federec.cohort.draw import Devices
-from federec.federation import fused, fused_graph, fused_neural, fused_pairs, fused_products, fused_sums
+from federec.federation import fused, fused_graph, fused_neural, fused_pairs, fused_products, fused_sums, fused_windows
 from federec.federation.channel import Link
 from federec.federation.fused_base import Ranker, RoundInputs, first_ranks
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
-from federec.kernels.compiling import NotCompiledError, only_loading
+from federec.kernels.compiling import loads
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.forms import (
     AdditiveScore,
@@ -26,6 +26,7 @@ from federec.methods.forms import (
     GraphScore,
     LinearScore,
     NeuralScore,
+    NextItem,
     SampledProducts,
     SummedMessages,
 )
@@ -79,6 +80,7 @@ def kernels(kind: str) -> Mapping[type, Kernels]:
             DecayedPairs: Kernels(fused_pairs.PairsRound, fused_pairs.pairs_scores),
             SampledProducts: Kernels(fused_products.ProductsRound, fused_products.products_scores),
             SummedMessages: Kernels(fused_sums.SummedRound, fused_sums.summed_scores, _summed_lacks),
+            NextItem: Kernels(fused_windows.WindowsRound, fused_windows.windows_scores),
         }
     from federec.federation import fused_gpu, fused_gpu_neural, fused_gpu_phases  # they need triton
 
@@ -149,11 +151,12 @@ def fits(form: Form | None, device: str) -> bool:
 def why_not(method: Method, n_items: int, device: str, link: Link | None = None) -> str | None:
     """Why no kernel plays the method as it is set on that device, with that link between devices and server, as a
     sentence without a stop; None: one does."""
+    form = method.fused_form(n_items)
     if not isinstance(method, DeviceMethod):
-        return f"'{method.name}' is not trained on devices"
-    form, link = method.fused_form(n_items), link or Link.of(method)
+        return f"'{method.name}' is not trained on devices" if form is None else _unplayed(form, device)
     if form is None:
         return without_form(method, n_items)
+    link = link or Link.of(method)
     fused = link.why_not_fused() or link.channel.fuse(form)
     return fused if isinstance(fused, str) else _unplayed(fused, device)
 
@@ -198,12 +201,7 @@ def compiled(method: DeviceMethod, state: State, devices: Devices, link: Link | 
     """Whether the kernels have been compiled on this machine before; then they are loaded. Of a GPU nobody knows."""
     if devices.ptr.device.type != "cpu":
         return False
-    try:
-        with only_loading():
-            warm_up(method, state, devices, link)
-    except NotCompiledError:
-        return False
-    return True
+    return loads(lambda: warm_up(method, state, devices, link))
 
 
 def neighbours(

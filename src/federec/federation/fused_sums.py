@@ -18,7 +18,7 @@ from federec.federation.state import State
 from federec.federation.threads import in_slices
 from federec.kernels.noise import BLOCK, laplace_sum, make_products
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import SummedMessages
+from federec.methods.forms import NextItem, SummedMessages
 
 
 class SummedRound:
@@ -26,7 +26,7 @@ class SummedRound:
 
     rank = None
 
-    def __init__(self, form: SummedMessages, inputs: RoundInputs) -> None:
+    def __init__(self, form: SummedMessages | NextItem, inputs: RoundInputs) -> None:
         self.form, self.inputs = form, inputs
         self.aggregator = inputs.link.begin(inputs.devices.n_items)
         self.learned = Learned()

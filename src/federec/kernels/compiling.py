@@ -165,6 +165,16 @@ def only_loading() -> Iterator[None]:
         _only_load.reset(before)
 
 
+def loads(work: Callable[[], object]) -> bool:
+    """Whether this needs no kernel that is not compiled yet; then it is done."""
+    try:
+        with only_loading():
+            work()
+    except NotCompiledError:
+        return False
+    return True
+
+
 _PATIENCE = 300.0  # seconds; a kernel compiles in one minute
 
 

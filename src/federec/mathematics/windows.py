@@ -4,14 +4,16 @@
 
 A long history is cut into windows from its end, so that each of its items but the first is a target once. Windows of
 like lengths are computed together, and logits for some positions at a time: there is never a table of all positions
-and items.
+and items. Who plays a round says whether torch computes that, or `kernels.transformer` (`using`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -71,9 +73,37 @@ class Windows:
             )
 
 
+class Network(Protocol):
+    """What computes a transformer on windows."""
+
+    def gradient(
+        self, shape: Transformer, p: Params, windows: Windows, rate: float, keys: Tensor
+    ) -> tuple[Tensor, Params]:
+        """As the function `gradient`."""
+
+    def outputs(self, shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Tensor:
+        """As the function `outputs`."""
+
+
+_taken: ContextVar[Network | None] = ContextVar("network", default=None)
+
+
+@contextmanager
+def using(network: Network) -> Iterator[None]:
+    """Transformers are computed by this in the context."""
+    before = _taken.set(network)
+    try:
+        yield
+    finally:
+        _taken.reset(before)
+
+
 def gradient(shape: Transformer, p: Params, windows: Windows, rate: float, keys: Tensor) -> tuple[Tensor, Params]:
     """Each history's loss, summed over its positions, and the gradient of their sum. Values are dropped at this rate,
     by random numbers of each history's key [C]."""
+    network = _taken.get()
+    if network is not None:
+        return network.gradient(shape, p, windows, rate, keys)
     losses = p["item_bias"].new_zeros(len(keys))
     total: Params = {}
     below = {name: value.detach().requires_grad_() for name, value in p.items() if name != "item_bias"}
@@ -172,6 +202,9 @@ def _softmax(output: Tensor, items: Tensor, bias: Tensor, targets: Tensor) -> tu
 def outputs(shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Tensor:
     """What the network makes of histories [C, L] with so many items, oldest first: [C, dim], of which the product with
     an item's row, plus its bias, is the item's score. Zeros for an empty history."""
+    network = _taken.get()
+    if network is not None:
+        return network.outputs(shape, p, items, counts)
     order = counts.argsort(descending=True, stable=True)
     seen = counts[order].clamp(max=shape.window)
     found = p["items"].new_zeros(len(items), shape.dim)

@@ -66,6 +66,10 @@ class Method(Part):
             raise UserError(f"{plugin!r:.80} is no plug-in; put objects on a method, as in fr.FedMF() | fr.SAM()")
         return self | plugin() if isinstance(plugin, type) else NotImplemented
 
+    def fused_form(self, n_items: int) -> Form | None:
+        """The method in a form that a fused engine runs; None where it has none."""
+        return None
+
     def item_vectors(self, model: Params) -> Tensor | None:
         """A vector for each item [n_items, width], of the server's parameters: items are similar if theirs are. None
         where it has none."""
@@ -246,10 +250,6 @@ class DeviceMethod(Method):
                 values = singular_values(shared[name])
                 notes |= {f"{name}: effective rank": effective_rank(values), f"{name}: spectrum": values.tolist()}
         return notes
-
-    def fused_form(self, n_items: int) -> Form | None:
-        """The method in a form that a fused engine runs; None where it has none."""
-        return None
 
     def step(self, step: Step) -> None:
         """Learn from one batch, on every device of the cohort at once."""

@@ -30,7 +30,7 @@ from federec.cohort.optim import server_moments
 from federec.cohort.rows import Rows
 from federec.mathematics.windows import Windows, gradient, gradients, outputs, stream_keys
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import SummedMessages
+from federec.methods.forms import NextItem
 from federec.methods.sequence import SequenceSettings
 
 _REASON = "its devices send gradients of a model that sees the order of items, and draw no samples"
@@ -107,8 +107,8 @@ class FedSASRec(DeviceMethod, SequenceSettings):
         total = dict(zip(found, torch._foreach_div([*found.values()], self.window), strict=True))
         return total | {"positions": (windows.counts.sum() / self.window).to(losses)[None]}
 
-    def fused_form(self, n_items: int) -> SummedMessages | None:
-        return SummedMessages(self._values(n_items)) if self.adds_up(1) else None
+    def fused_form(self, n_items: int) -> NextItem | None:
+        return NextItem(self.network) if self.adds_up(1) else None
 
     def upload_bytes(self, cohort: Cohort, message: Params) -> Tensor:
         return torch.full_like(cohort.users, 4 + int(self.download_bytes(cohort)[0]))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from federec.mathematics.decay import PairTables
+    from federec.mathematics.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -206,4 +207,16 @@ class SummedMessages:
     """Scale of the noise on what is sent (`plugins.ldp`)."""
 
 
-Form = LinearScore | AdditiveScore | NeuralScore | GraphScore | DecayedPairs | SampledProducts | SummedMessages
+@dataclass(frozen=True)
+class NextItem:
+    """A transformer learns which item of a history comes next (`mathematics.windows`): a kernel gives the sum of its
+    gradients over devices, and of the noise on them."""
+
+    network: Transformer
+    laplace: float = 0.0
+    """Scale of the noise on what is sent (`plugins.ldp`)."""
+
+
+Form = (
+    LinearScore | AdditiveScore | NeuralScore | GraphScore | DecayedPairs | SampledProducts | SummedMessages | NextItem
+)

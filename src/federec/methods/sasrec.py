@@ -25,6 +25,7 @@ from federec.cohort.optim import server_moments
 from federec.data.split import Split, ragged
 from federec.mathematics.windows import Windows, gradient, outputs, stream_keys
 from federec.methods.central import CentralMethod
+from federec.methods.forms import NextItem
 from federec.methods.sequence import SequenceSettings
 
 
@@ -67,6 +68,9 @@ class SASRec(CentralMethod, SequenceSettings):
         count = max(1, int(windows.counts.sum()))
         mean = dict(zip(total, torch._foreach_div([*total.values()], count), strict=True))
         model |= self.stepped(params, mean, model, steps)
+
+    def fused_form(self, n_items: int) -> NextItem:
+        return NextItem(self.network)
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
         ptr, train, *_ = split.distinct

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from federec.errors import UserError
-from federec.network.vault import Vault
+
+if TYPE_CHECKING:  # it needs cryptography, which who only counts does not
+    from federec.network.vault import Vault
 
 ANSWERS = ("train", "evaluate", "full")
 """Kinds of answers that are kept, the newest of each: to `train`, to `evaluate`, and to `evaluate` with all items."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Protocol
@@ -24,7 +24,7 @@ from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.federation.threads import all_torch_threads, one_torch_thread
 from federec.methods.base import DeviceMethod
-from federec.methods.forms import AdditiveScore, LinearScore, NeuralScore
+from federec.methods.forms import AdditiveScore, LinearScore, NeuralScore, NextItem
 
 log = logging.getLogger("federec")
 
@@ -36,7 +36,7 @@ _SCORES = 1 << 22
 """Scores of all items that a CPU's kernel holds for some users at a time."""
 
 
-_WHOLE = (LinearScore, AdditiveScore, NeuralScore)
+_WHOLE = (LinearScore, AdditiveScore, NeuralScore, NextItem)
 """Forms whose rounds and scores the CPU's kernels do as a whole: torch has little to do beside them."""
 
 
@@ -135,15 +135,8 @@ class Fused:
     def warm_up(self, state: State) -> float:
         if self.warm:
             return 0.0
-        began = time.perf_counter()
-        compiling = threading.Timer(_LOADED, log.info, ["compiling kernels, once (about 10 s)"])
-        compiling.start()
-        try:
-            warm_up(self.method, state, self.devices, self.link)
-        finally:
-            compiling.cancel()
         self.warm = True
-        return time.perf_counter() - began
+        return wait_for(lambda: warm_up(self.method, state, self.devices, self.link))
 
     def play(
         self,
@@ -199,6 +192,18 @@ class Fused:
 
     def score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
         return fused_scores(self.method, state, self.devices, users, items)
+
+
+def wait_for(compile_: Callable[[], object]) -> float:
+    """Have kernels compiled or loaded, and say so if that takes long; the seconds that it took."""
+    began = time.perf_counter()
+    compiling = threading.Timer(_LOADED, log.info, ["compiling kernels, once (about 10 s)"])
+    compiling.start()
+    try:
+        compile_()
+    finally:
+        compiling.cancel()
+    return time.perf_counter() - began
 
 
 def _on_cpu(devices: Devices) -> bool:

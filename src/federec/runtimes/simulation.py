@@ -38,19 +38,22 @@ from federec.federation.channel import Channel, Link
 from federec.federation.device import learn
 from federec.federation.engine import why_not
 from federec.federation.fused_base import first_ranks
+from federec.federation.fused_windows import Compiled, compile_network
 from federec.federation.round import select
 from federec.federation.scoring import rank_own, score_global
 from federec.federation.server import Sum
 from federec.federation.state import State
-from federec.federation.threads import all_torch_threads
+from federec.federation.threads import all_torch_threads, one_torch_thread
+from federec.kernels.compiling import loads
+from federec.mathematics.windows import using
 from federec.methods.base import DeviceMethod, Method
 from federec.methods.central import CentralMethod
-from federec.methods.forms import DecayedPairs, NeuralScore, SummedMessages
+from federec.methods.forms import DecayedPairs, NeuralScore, NextItem, SummedMessages
 from federec.methods.pooled import PooledMethod
 from federec.runs.config import RunConfig
 from federec.runs.group import ALONE, Group
 from federec.runs.loop import EngineChoice, Played, Review, Trainer
-from federec.runtimes.engines import Engine, Fused, Stacked, some_at_a_time
+from federec.runtimes.engines import Engine, Fused, Stacked, some_at_a_time, wait_for
 
 _POOLED = 256
 """Users whom a centralised method scores at a time."""
@@ -65,6 +68,9 @@ _LOADABLE = _LONG / 10
 _DRAWN = 32
 """Values with noise that cost torch about as much as the passes over one interaction, as far as compiling goes: the
 kernel that adds noise up is compiled in a second."""
+
+_TRANSFORMED = 5
+"""A pass of an interaction through a transformer, in those of other methods."""
 
 _SHORT = EngineChoice("torch", "the run is too short to repay compiling a kernel")
 _COMPILED = EngineChoice("fused", "the kernel was compiled before")
@@ -114,7 +120,7 @@ def trainer(
     if group.size > 1:
         raise UserError(f"'{method.name}' is trained in one place, on pooled data; run it without torchrun")
     assert isinstance(method, CentralMethod)
-    return CentralTrainer(method, split, protocol, seed, device, choice, evaluate_users, ranked, brief)
+    return CentralTrainer(method, split, protocol, seed, device, choice, evaluate_users, ranked, played_by, brief)
 
 
 def make_trainer(
@@ -168,13 +174,16 @@ def _engine(
         raise UserError(f"'{name}' cannot run on the fused engine: {reason}; leave the engine out, or take torch")
     if asked != "auto":
         return EngineChoice(asked, f"the run asks for engine '{asked}'")
-    if not isinstance(method, DeviceMethod) or reason is not None:
-        return EngineChoice("torch", str(reason))
+    if reason is not None:
+        return EngineChoice("torch", reason)
     form = method.fused_form(split.data.n_items)
-    samples = len(split.train) * (rounds or 1) * method.epochs
+    epochs = method.epochs if isinstance(method, DeviceMethod) else 1
+    samples = len(split.train) * (rounds or 1) * epochs
     work = float(_pairs(split) if isinstance(form, DecayedPairs) else samples)
     if isinstance(form, SummedMessages):
         work = len(split.ptr) * form.values / _DRAWN
+    if isinstance(form, NextItem):
+        work *= _TRANSFORMED
     if isinstance(form, NeuralScore):
         # Compiling takes four times as long, and most of a round is the ranking of all users, whoever takes part.
         work /= 2
@@ -445,11 +454,11 @@ class CentralTrainer:
         choice: EngineChoice,
         evaluate_users: int | None,
         rounds: int,
+        played_by: str | None = None,
         brief: bool = False,
     ) -> None:
         """As those of `DeviceTrainer`."""
         self.method, self.split, self.seed, self.device = method, split, seed, torch.device(device)
-        self.engine_choice = choice
         self.devices = Devices.of(split, protocol.close_held_out, device)
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
         self.pairs: Callable[[Params, Tensor, Tensor], Tensor] | None = None
@@ -461,8 +470,27 @@ class CentralTrainer:
             effort = float(self.devices.lengths(everybody, method.negatives).sum())
         self.selection, self.brief = Selection(self.evaluator, seed, effort, rounds), brief and rounds > 0
         self.state = State({name: value.to(device) for name, value in method.start(split, seed).items()})
+        if choice.used == "auto":
+            ready = loads(self._compile) if played_by is None else played_by == "fused"
+            choice = _COMPILED if ready else _SHORT
+        self.engine_choice = choice
+        self.network = Compiled(self.devices) if choice.used == "fused" else None
+        """What computes a transformer in place of torch."""
+        self.warm = False
+
+    def _compile(self) -> None:
+        form = self.method.fused_form(self.split.data.n_items)
+        assert isinstance(form, NextItem)  # no other form of a centralised method has kernels
+        compile_network(form.network, self.state.shared, self.devices)
 
     def play(self, round_: int) -> Played:
+        with nullcontext() if self.network is None else one_torch_thread():
+            return self._play(round_)
+
+    def _play(self, round_: int) -> Played:
+        compiling = 0.0
+        if self.network is not None and not self.warm:
+            compiling, self.warm = wait_for(self._compile), True
         began = time.perf_counter()
         with self._there():
             model = self.method.learn(self.state.shared, self.split, self.devices, self.seed, round_)
@@ -482,7 +510,9 @@ class CentralTrainer:
                         self._rank_all(users, [ranking])
         valid, test = _metrics(rankings)
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
-        return Played(self.state, valid, test, seconds=seconds)
+        if compiling:
+            seconds["compile"] = compiling
+        return Played(self.state, valid, test, seconds=seconds, engine=self.engine_choice.used)
 
     def review(self, model: State, round_: int) -> Review:
         sampled, full = self.evaluator.sampled(), self.evaluator.full()
@@ -520,6 +550,9 @@ class CentralTrainer:
         with self._there():
             return self.method.scores(model.shared, split or self.split, users)
 
-    def _there(self) -> AbstractContextManager[Any]:
-        """Within it new tensors are on the device. On a CPU they are anyway, and it would delay each operation."""
+    def _there(self) -> AbstractContextManager[object]:
+        """Within it kernels compute transformers, if they were chosen, and new tensors are on the device. On a CPU they
+        are anyway, and it would delay each operation."""
+        if self.network is not None:
+            return using(self.network)
         return nullcontext() if self.device.type == "cpu" else self.device

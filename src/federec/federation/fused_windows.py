@@ -1,0 +1,172 @@
+"""Rounds and scores of methods that learn which item comes next: a CPU kernel computes their transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federec.cohort.draw import Devices
+from federec.cohort.layers import Params
+from federec.federation.fused_base import Integers
+from federec.federation.fused_sums import SummedRound
+from federec.federation.scoring import score_global
+from federec.federation.state import State
+from federec.federation.threads import borrowed, deal, in_threads, threads
+from federec.kernels import transformer as kernels
+from federec.mathematics.transformer import Transformer
+from federec.mathematics.windows import Windows, using
+from federec.methods.base import DeviceMethod
+from federec.methods.forms import NextItem
+
+T = TypeVar("T")
+
+_NORMS = ("first", "attention.norm"), ("second", "hidden.norm")
+_PRODUCTS = ("mix", "attention.out"), ("widen", "hidden.in"), ("narrow", "hidden.out")
+
+
+class Compiled:
+    """`mathematics.windows.Network` by the kernels."""
+
+    def __init__(self, devices: Devices) -> None:
+        self.devices = devices
+        """They keep the threads' memory."""
+
+    def gradient(
+        self, shape: Transformer, p: Params, windows: Windows, rate: float, keys: Tensor
+    ) -> tuple[Tensor, Params]:
+        learned = kernels.Learned(
+            windows.items.numpy(),
+            windows.targets.numpy(),
+            windows.counts.numpy(),
+            windows.first.numpy(),
+            keys[windows.owner].numpy().view(np.uint64),
+        )
+        sizes, weights = _sizes(shape, rate), _weights(shape, p)
+        turned, losses = _turned(weights), np.zeros(len(learned.counts), np.float32)
+
+        def work(chosen: Integers, memory: kernels.Workspace) -> kernels.Weights:
+            total = kernels.Weights(*(np.zeros_like(value) for value in weights))
+            kernels.transformer_gradient(chosen, sizes, learned, weights, turned, total, losses, memory)
+            return total
+
+        sums = self._shared(shape, learned.counts, len(turned.items), work)
+        found = _params(shape, p, kernels.Weights(*(_summed(parts) for parts in zip(*sums, strict=True))))
+        return p["item_bias"].new_zeros(len(keys)).index_add_(0, windows.owner, torch.from_numpy(losses)), found
+
+    def outputs(self, shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Tensor:
+        seen = counts.clamp(max=shape.window)
+        at = (counts - seen)[:, None] + torch.arange(min(items.shape[1], shape.window))
+        newest, none = items.gather(1, at.clamp(max=max(0, items.shape[1] - 1))), np.zeros(0, np.uint64)
+        learned = kernels.Learned(newest.numpy(), newest.numpy(), seen.numpy(), seen.numpy(), none)
+        sizes, weights, found = _sizes(shape, 0.0), _weights(shape, p), torch.zeros(len(items), shape.dim)
+        turned = _turned(weights)
+
+        def work(chosen: Integers, memory: kernels.Workspace) -> None:
+            kernels.transformer_outputs(chosen, sizes, learned, weights, turned, found.numpy(), memory)
+
+        self._shared(shape, learned.counts, len(turned.items), work)
+        return found
+
+    def _shared(
+        self, shape: Transformer, counts: Integers, blocks: int, work: Callable[[Integers, kernels.Workspace], T]
+    ) -> list[T]:
+        """What each thread makes of its part of the windows, which have so many items; those without any are left
+        out."""
+        order = np.argsort(-counts, kind="stable")[: int(np.count_nonzero(counts))]
+        count = max(1, min(threads(), len(order)))
+        dealt = deal(counts[order], count, 0, 1)
+        parts = np.split(order[dealt.order], dealt.ptr[1:-1])
+        sizes = shape.layers, shape.heads, shape.window, shape.dim, blocks
+
+        made: dict[int, T] = {}
+
+        def one(number: int) -> None:
+            with borrowed(self.devices, kernels.make_workspace, *sizes) as memory:
+                made[number] = work(parts[number], memory)
+
+        in_threads(count, one)
+        return [made[number] for number in range(count)]
+
+
+class WindowsRound(SummedRound):
+    """A round of such a method, and the sum of the noise on its messages."""
+
+    form: NextItem
+
+    def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
+        if not len(users):
+            compile_network(self.form.network, self.inputs.state.shared, self.inputs.devices)
+        with using(Compiled(self.inputs.devices)):
+            return super().play(users, ask, judges)
+
+
+def compile_network(shape: Transformer, p: Params, devices: Devices) -> None:
+    """Compile the kernels, or load them."""
+    compiled, none = Compiled(devices), torch.zeros(0, 1, dtype=torch.long)
+    compiled.gradient(shape, p, Windows(none, none, *[none[:, 0]] * 3), 0.0, none[:, 0])
+    compiled.outputs(shape, p, none, none[:, 0])
+
+
+def windows_scores(
+    form: NextItem, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
+) -> Tensor:
+    """Scores [C, K] of items [C, K]."""
+    with using(Compiled(devices)):
+        return score_global(method, state, users, items, devices)
+
+
+def _sizes(shape: Transformer, rate: float) -> kernels.Shape:
+    level = round(rate * (1 << 16)) - (1 << 15)
+    return kernels.Shape(shape.heads, shape.window, level, np.float32(1 / (1 - rate)))
+
+
+def _weights(shape: Transformer, p: Params) -> kernels.Weights:
+    """Parameters as the kernels want them."""
+
+    def stacked(name: str) -> Tensor:
+        return torch.stack([p[f"{layer}.{name}"] for layer in range(shape.layers)])
+
+    def filled(name: str, value: float) -> Tensor:
+        missing = -len(p[name]) % kernels.ITEMS
+        return torch.cat([p[name], p[name].new_full((missing, *p[name].shape[1:]), value)])
+
+    found = {"items": filled("items", 0), "item_bias": filled("item_bias", float(kernels.NEVER)), "places": p["places"]}
+    found |= {"scale": p["norm.scale"], "shift": p["norm.shift"], "attend": stacked("attention.in.weight")}
+    for own, name in _NORMS:
+        found |= {f"{own}_{part}": stacked(f"{name}.{part}") for part in ("scale", "shift")}
+    for own, name in _PRODUCTS:
+        found |= {own: stacked(f"{name}.weight"), f"{own}_bias": stacked(f"{name}.bias")}
+    return kernels.Weights(**{name: value.contiguous().numpy() for name, value in found.items()})
+
+
+def _params(shape: Transformer, p: Params, sums: kernels.Weights) -> Params:
+    """Sums of the kernels by the names of parameters, in their order."""
+    count = len(p["items"])
+    found = {"items": sums.items[:count], "item_bias": sums.item_bias[:count], "places": sums.places}
+    found |= {"norm.scale": sums.scale, "norm.shift": sums.shift}
+    for layer in range(shape.layers):
+        found[f"{layer}.attention.in.weight"] = sums.attend[layer]
+        for own, name in _NORMS:
+            for part in ("scale", "shift"):
+                found[f"{layer}.{name}.{part}"] = getattr(sums, f"{own}_{part}")[layer]
+        for own, name in _PRODUCTS:
+            found[f"{layer}.{name}.weight"] = getattr(sums, own)[layer]
+            found[f"{layer}.{name}.bias"] = getattr(sums, f"{own}_bias")[layer]
+    return {name: torch.from_numpy(found[name]) for name in shape.params()}
+
+
+def _turned(weights: kernels.Weights) -> kernels.Turned:
+    blocks = weights.items.reshape(-1, kernels.ITEMS, weights.items.shape[1])
+    given = blocks, weights.attend, weights.mix, weights.widen, weights.narrow
+    return kernels.Turned(*(np.ascontiguousarray(value.swapaxes(1, 2)) for value in given))
+
+
+def _summed(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
