@@ -35,8 +35,20 @@ class Emphasis:
     least: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Noised:
+    laplace: float = 0.0
+    """Scale of the noise on what is sent (`plugins.ldp`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Weighed:
+    emphasis: Emphasis | None = None
+    """On new positives; None means that all samples weigh the same."""
+
+
 @dataclass(frozen=True)
-class LinearScore:
+class LinearScore(_Noised, _Weighed):
     """The score is sigma(w . v + b) and the step is SGD."""
 
     table: str
@@ -59,18 +71,14 @@ class LinearScore:
     """How far w and b are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     item_rho: float = 0.0
     """The same of v."""
-    laplace: float = 0.0
-    """Scale of the noise on what is sent (`plugins.ldp`)."""
     own: bool = False
     """v is private: kept from round to round, not sent."""
     mixing: Mixing | None = None
     """Of v with the rows received."""
-    emphasis: Emphasis | None = None
-    """On new positives; None means that all samples weigh the same."""
 
 
 @dataclass(frozen=True)
-class AdditiveScore:
+class AdditiveScore(_Noised, _Weighed):
     """The score is sigma(w . (c + d) + b), all step at once by SGD with weight decay, c and d are regularised as in
     FedRAP, and a device stops when its loss has settled."""
 
@@ -102,16 +110,12 @@ class AdditiveScore:
     """How far w, b and d are moved uphill before their gradient is taken (`mathematics.sharpness`)."""
     common_rho: float = 0.0
     """The same of c."""
-    laplace: float = 0.0
-    """Scale of the noise on what is sent (`plugins.ldp`)."""
     mixing: Mixing | None = None
     """Of c with the rows received."""
-    emphasis: Emphasis | None = None
-    """On new positives; None means that all samples weigh the same."""
 
 
 @dataclass(frozen=True)
-class NeuralScore:
+class NeuralScore(_Noised, _Weighed):
     """The score is sigma(h . [p * v, t] + b), with t what a network makes of q and x: ReLU after each of its layers."""
 
     tables: tuple[str, ...]
@@ -136,21 +140,16 @@ class NeuralScore:
     """How far what is shared is moved uphill before its gradient is taken (`mathematics.sharpness`)."""
     rho_private: float = 0.0
     """The same of what is private."""
-    laplace: float = 0.0
-    """Scale of the noise on what is sent (`plugins.ldp`)."""
     mixing: Mixing | None = None
     """Of x with the rows received."""
-    emphasis: Emphasis | None = None
-    """On new positives; None means that all samples weigh the same."""
     widest: int = 0
     """Width of the widest of v, x and the layers."""
 
 
 @dataclass(frozen=True)
-class GraphScore:
+class GraphScore(_Weighed):
     """Attention over a device's items and other users who have them (`mathematics.attention`). A device takes one
-    gradient: its user's vector steps by Adam; those of rows and layers are clipped and sent with noise and pseudo rows.
-    """
+    gradient: its user's vector steps by Adam; those of rows and layers are clipped and sent with noise, pseudo rows."""
 
     table: str
     """Shared item rows v."""
@@ -170,8 +169,6 @@ class GraphScore:
     """Largest value of a gradient that is sent; only with noise."""
     noise: float
     """Scale of the Laplace noise that the method itself puts on every value sent; 0 means that there is none."""
-    emphasis: Emphasis | None = None
-    """On new positives; None means that all samples weigh the same."""
 
 
 @dataclass(frozen=True)
@@ -188,33 +185,23 @@ class DecayedPairs:
 
 
 @dataclass(frozen=True)
-class SampledProducts:
-    """Most of the work is products of large matrices, of which devices need few rows (`mathematics.sampled`): a kernel
-    takes only these, and torch does the rest."""
-
-    laplace: float = 0.0
-    """Scale of the noise on what is sent (`plugins.ldp`)."""
+class SampledProducts(_Noised):
+    """Torch plays the round; a kernel takes those rows of large products that devices need (`mathematics.sampled`)."""
 
 
 @dataclass(frozen=True)
-class SummedMessages:
-    """Torch adds up what devices send (`DeviceMethod.summed`). A kernel adds up the noise on it, which would else be
-    drawn for every value of every device's message."""
+class SummedMessages(_Noised):
+    """Torch adds up what devices send (`DeviceMethod.summed`). A kernel adds up the noise on all of it."""
 
     values: int
     """Values that a device sends in a round whose messages add up."""
-    laplace: float = 0.0
-    """Scale of the noise on what is sent (`plugins.ldp`)."""
 
 
 @dataclass(frozen=True)
-class NextItem:
-    """A transformer learns which item of a history comes next (`mathematics.windows`): a kernel gives the sum of its
-    gradients over devices, and of the noise on them."""
+class NextItem(_Noised):
+    """A transformer learns which item of a history comes next (`mathematics.windows`); a kernel computes it."""
 
     network: Transformer
-    laplace: float = 0.0
-    """Scale of the noise on what is sent (`plugins.ldp`)."""
 
 
 Form = (
