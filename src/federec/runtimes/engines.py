@@ -37,7 +37,7 @@ _SCORES = 1 << 22
 
 
 _WHOLE = (LinearScore, AdditiveScore, NeuralScore, NextItem)
-"""Forms whose rounds and scores the CPU's kernels do as a whole: torch has little to do beside them."""
+"""Forms whose rounds and scores the CPU's kernels do as a whole."""
 
 
 class Engine(Protocol):
@@ -47,6 +47,8 @@ class Engine(Protocol):
     """Users to score at a time on a few items each."""
     full: int
     """Users to score at a time on all items."""
+    alone: bool
+    """Whether kernels do a round as a whole. Then torch has little to do beside them, and scoring holds only scores."""
 
     def torch_threads(self) -> AbstractContextManager[None]:
         """Within it, rounds are played and evaluated."""
@@ -76,6 +78,7 @@ class Stacked:
     def __init__(self, method: DeviceMethod, devices: Devices, seed: int, link: Link) -> None:
         self.method, self.devices, self.seed, self.link = method, devices, seed, link
         self.few, self.full = (256, 32) if _on_cpu(devices) else (1 << 12, 256)
+        self.alone = False
         if method.reads_history:  # more histories have less padding
             self.few, self.full = max(self.few, 512), max(self.full, 256)
 

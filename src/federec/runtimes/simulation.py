@@ -275,7 +275,6 @@ class DeviceTrainer:
         """Users who have something to learn from. The others are ranked with the server's rows."""
         self.evaluator = Evaluator(split, seed, device, evaluate_users)
         effort = participation * method.effort(lengths, split.data.n_items)
-        self.selection = Selection(self.evaluator, seed, effort, rounds, self.width, patience)
         self.brief = brief and rounds > 0
         self.state = State.start(method, split.data.n_items, len(self.devices), seed, device)
         self.poisson = link.channel.promise.noise == "central" and link.private and participation < 1
@@ -290,6 +289,7 @@ class DeviceTrainer:
             choice = _COMPILED if ready and group.size == 1 else _SHORT
         self.engine_choice = choice
         self.engine: Engine = fused if choice.used == "fused" else self.stacked
+        self.selection = Selection(self.evaluator, seed, effort, rounds, self.width, patience)
         if choice.used == "fused" and torch.device(device).type == "cpu":
             self.evaluator.rank = first_ranks
         self.own = method.view == "own"
@@ -391,6 +391,8 @@ class DeviceTrainer:
     @property
     def width(self) -> int:
         """Values that scoring holds for each (user, item) pair."""
+        if self.engine.alone:
+            return 1
         # What a method makes of a history meets all items at once. In blocks it would be made anew for each of them.
         shared = {} if self.method.reads_history else self.method.shared()
         return max(1, sum(p.shape[0] for p in {**shared, **self.method.private()}.values() if p.rows))
