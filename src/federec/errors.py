@@ -66,6 +66,7 @@ EXTRAS = {
     "scipy": "train",
     "sklearn": "results",
     "tensorboard": "tensorboard",
+    "threadpoolctl": "train",
     "torch": "train",
     "uvicorn": "serve",
 }

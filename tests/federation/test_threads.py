@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from itertools import count, pairwise
+from pathlib import Path
 from threading import current_thread
 from time import sleep
 
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
+from federec.checks.comparing import random_split
 from federec.cohort.draw import Devices
+from federec.evaluation.protocols import protocol
+from federec.federation import fused_windows
+from federec.federation import threads as module_threads
 from federec.federation.threads import (
     all_torch_threads,
     aside,
@@ -22,9 +30,12 @@ from federec.federation.threads import (
     in_threads,
     lend,
     on_threads,
+    one_blas_thread,
     one_torch_thread,
     threads,
 )
+from federec.plugins.registry import build
+from federec.runtimes.simulation import trainer
 
 
 @pytest.fixture(autouse=True)
@@ -131,3 +142,69 @@ def test_memory_is_used_again_by_one_at_a_time(random_split):
     assert one is not other
     give_back(devices, one, np.zeros, 3)
     assert lend(devices, np.zeros, 3) is one and lend(devices, np.zeros, 4) is not one
+
+
+def blas_threads():
+    return {library["num_threads"] for library in ThreadpoolController().select(user_api="blas").info()}
+
+
+@pytest.fixture
+def two_blas_threads():
+    with one_blas_thread():  # the libraries are loaded
+        pass
+    with threadpool_limits(2, "blas"):
+        yield
+
+
+def test_blas_has_one_thread_within(two_blas_threads):
+    with one_blas_thread():
+        with one_blas_thread():
+            assert blas_threads() == {1}
+        assert blas_threads() == {1}
+    assert blas_threads() == {2}
+    with pytest.raises(ZeroDivisionError), one_blas_thread():
+        _ = 1 / 0
+    assert blas_threads() == {2}
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_blas_has_its_threads_again_whoever_leaves_last(seconds):
+    code = f"""
+from threading import Event, Thread
+from time import sleep
+from federec.federation.threads import one_blas_thread
+from tests.federation.test_threads import blas_threads
+begun = Event()
+def hold():
+    with one_blas_thread():
+        begun.set()
+        sleep(0.05)
+with one_blas_thread():
+    pass
+thread = Thread(target=hold)
+thread.start()
+begun.wait()
+with one_blas_thread():
+    assert blas_threads() == {{1}}
+    sleep({seconds})
+thread.join()
+assert blas_threads() == {{2}}
+"""
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize("name", ["fedncf", "fedrecgel", "fedpergnn", "fedsasrec", "sasrec"])
+def test_kernels_that_multiply_matrices_wake_no_threads_of_blas(monkeypatch, two_blas_threads, name):
+    found = []
+
+    def looking(count, work):
+        found.append(blas_threads())
+        in_threads(count, work)
+
+    for module in (module_threads, fused_windows):
+        monkeypatch.setattr(module, "in_threads", looking)
+    split = random_split(users=20, items=30)
+    trainer(build(name, ()), split, protocol("clean"), 0, engine="fused").play(1)
+    assert {1} in found
+    assert blas_threads() == {2}

@@ -17,6 +17,7 @@ _EXTRAS = {
     "numba": "train",
     "polars": "train",
     "scipy": "train",
+    "threadpoolctl": "train",
     "cryptography": "device",
     "dp-accounting": "privacy",
     "fastapi": "serve",

@@ -12,7 +12,7 @@ from federec.cohort.layers import Params
 from federec.cohort.optim import Adam
 from federec.federation.fused_base import Emphasising, FusedRound, Integers, RoundInputs, histories
 from federec.federation.state import State
-from federec.federation.threads import borrowed, even_parts, on_threads
+from federec.federation.threads import borrowed, even_parts, on_threads, one_blas_thread
 from federec.kernels.cpu import Outcome, Parts, Players
 from federec.kernels.graph import Graph, Plan, Server, graph_results, graph_round, make_attention, make_workspace
 from federec.methods.base import DeviceMethod
@@ -55,7 +55,8 @@ class GraphRound(FusedRound):
                     *(players, matching, vector.numpy(), gradient.numpy(), outcome),
                 )
 
-        on_threads(ptr, play)
+        with one_blas_thread():
+            on_threads(ptr, play)
         m, v, t = (self.state.private[f"{form.user}/{part}"][users] for part in "mvt")
         Adam().step_(vector, gradient, m, v, t, form.rate)
         for part, value in (("", vector), ("/m", m), ("/v", v), ("/t", t)):

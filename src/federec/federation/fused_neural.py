@@ -13,7 +13,7 @@ from federec.federation.fused import asked as request_of
 from federec.federation.fused import mixing_note, mixing_of
 from federec.federation.fused_base import Emphasising, Floats, FusedRound, Integers, RoundInputs, histories, noise_of
 from federec.federation.state import State
-from federec.federation.threads import aside, borrowed, even_parts, in_slices, on_threads
+from federec.federation.threads import aside, borrowed, even_parts, in_slices, on_threads, one_blas_thread
 from federec.kernels.cpu import Outcome, Parts, Players
 from federec.kernels.network import Items, Net, Shape, Users, make_net, make_tile, network_scores, personal_scores
 from federec.kernels.network_plgc import make_network_mix
@@ -86,7 +86,8 @@ class NeuralRound(FusedRound):
                 some, noise = narrow if merge else None, noise_of(form.laplace)
                 neural_round(parts, plan, noise, workspace, some, mix, emphasis, known, server, players, own, outcome)
 
-        on_threads(ptr, play)
+        with one_blas_thread():
+            on_threads(ptr, play)
 
     def change(self) -> Params:
         tables = [self.state.shared[name] for name in self.form.tables]
@@ -177,7 +178,8 @@ def neural_scores(
         with borrowed(devices, make_tile, shape, 1) as tile:
             network_scores(parts, net, tile, wanted, asking, out)
 
-    on_threads(even_parts(len(users)), score)
+    with one_blas_thread():
+        on_threads(even_parts(len(users)), score)
     return torch.from_numpy(out)
 
 
@@ -190,7 +192,8 @@ def _personal_scores(form: NeuralScore, state: State, shape: Shape, users: Tenso
         nowhere = np.zeros(len(rows), np.int32)
         personal_scores(parts, make_net(shape), make_tile(shape), nowhere, rows, values, layers, request)
 
-    on_threads(even_parts(len(users)), score)
+    with one_blas_thread():
+        on_threads(even_parts(len(users)), score)
     return torch.from_numpy(request.scores)
 
 

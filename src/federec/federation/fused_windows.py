@@ -15,7 +15,7 @@ from federec.federation.fused_base import Integers
 from federec.federation.fused_sums import SummedRound
 from federec.federation.scoring import score_global
 from federec.federation.state import State
-from federec.federation.threads import borrowed, deal, in_threads, threads
+from federec.federation.threads import borrowed, deal, in_threads, one_blas_thread, threads
 from federec.kernels import transformer as kernels
 from federec.mathematics.transformer import Transformer
 from federec.mathematics.windows import Windows, using
@@ -88,7 +88,8 @@ class Compiled:
             with borrowed(self.devices, kernels.make_workspace, *sizes) as memory:
                 made[number] = work(parts[number], memory)
 
-        in_threads(count, one)
+        with one_blas_thread():
+            in_threads(count, one)
         return [made[number] for number in range(count)]
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from federec.cohort.draw import Devices
 from federec.kernels.cpu import Parts
@@ -50,6 +53,31 @@ def all_torch_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(now)
+
+
+_limiting = threading.Lock()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Kernels that work within it multiply matrices in their own threads. BLAS would share a large product among
+    threads of its own, which then wait in loops for more to do, on cores that kernels need. It has one setting for the
+    whole process, so that only one caller at a time changes it."""
+    if not _limiting.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _blas().limit(limits=1):
+            yield
+    finally:
+        _limiting.release()
+
+
+@lru_cache(1)
+def _blas() -> ThreadpoolController:
+    """The libraries that multiply matrices for NumPy and, once it is loaded, for kernels."""
+    import_module("scipy.linalg.cython_blas")
+    return ThreadpoolController().select(user_api="blas")
 
 
 @lru_cache(1)
