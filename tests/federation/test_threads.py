@@ -167,18 +167,17 @@ def test_blas_has_one_thread_within(two_blas_threads):
     assert blas_threads() == {2}
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.1])
-def test_blas_has_its_threads_again_whoever_leaves_last(seconds):
+@pytest.mark.parametrize("last", ["this", "other"])
+def test_blas_has_its_threads_again_whoever_leaves_last(last):
     code = f"""
 from threading import Event, Thread
-from time import sleep
 from federec.federation.threads import one_blas_thread
 from tests.federation.test_threads import blas_threads
-begun = Event()
+begun, end = Event(), Event()
 def hold():
     with one_blas_thread():
         begun.set()
-        sleep(0.05)
+        end.wait()
 with one_blas_thread():
     pass
 thread = Thread(target=hold)
@@ -186,7 +185,10 @@ thread.start()
 begun.wait()
 with one_blas_thread():
     assert blas_threads() == {{1}}
-    sleep({seconds})
+    if {last == "this"}:
+        end.set()
+        thread.join()
+end.set()
 thread.join()
 assert blas_threads() == {{2}}
 """
@@ -194,8 +196,12 @@ assert blas_threads() == {{2}}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=Path(__file__).parents[2])
 
 
-@pytest.mark.parametrize("name", ["fedncf", "fedrecgel", "fedpergnn", "fedsasrec", "sasrec"])
-def test_kernels_that_multiply_matrices_wake_no_threads_of_blas(monkeypatch, two_blas_threads, name):
+@pytest.mark.parametrize(
+    ("name", "kernels"),
+    [("fedncf", 2), ("fedrecgel", 2), ("fedpergnn", 1), ("fedsasrec", 2), ("sasrec", 2)],
+)
+def test_kernels_that_multiply_matrices_wake_no_threads_of_blas(monkeypatch, two_blas_threads, name, kernels):
+    """`kernels`: those of a round that do, to learn and to rank."""
     found = []
 
     def looking(count, work):
@@ -206,5 +212,5 @@ def test_kernels_that_multiply_matrices_wake_no_threads_of_blas(monkeypatch, two
         monkeypatch.setattr(module, "in_threads", looking)
     split = random_split(users=20, items=30)
     trainer(build(name, ()), split, protocol("clean"), 0, engine="fused").play(1)
-    assert {1} in found
+    assert found.count({1}) >= kernels
     assert blas_threads() == {2}

@@ -216,7 +216,7 @@ def test_the_result_says_which_engine_played_and_why(data):
     without = fr.train(build("fedals", (), {"dim": 4}), data, rounds=1).result["engine"]
     assert without == {"used": "torch", "reason": "no kernel plays 'fedals'"}
     central = fr.train("popularity", data, rounds=1).result["engine"]
-    assert central == {"used": "torch", "reason": "'popularity' is not trained on devices"}
+    assert central == {"used": "torch", "reason": "no kernel plays 'popularity'"}
     clipped = fr.train(fr.PFedRec(dim=4), data, rounds=1, channel=["clip:norm=1"]).result["engine"]
     assert clipped["reason"] == "stage 'clip' works on single updates, and kernels only give their sum"
     with pytest.raises(

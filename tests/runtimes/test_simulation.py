@@ -149,7 +149,7 @@ def test_ncf_ranks_as_devices_do(random_split):
     worker = trainer(METHODS["ncf"](dim=4), random_split(users=30, items=3000), protocol("clean"), 1, rounds=20)
     assert ["full" in worker.play(round_).valid for round_ in (1, 2, 3)] == [True, True, False]
     users, items = worker.evaluator.users, worker.evaluator.both[:, 0]
-    known = worker._scores(worker.state, users).gather(1, items)
+    known = worker.scores(worker.state, users).gather(1, items)
     torch.testing.assert_close(worker._candidates(users, items), known)
 
 

@@ -153,7 +153,7 @@ def why_not(method: Method, n_items: int, device: str, link: Link | None = None)
     sentence without a stop; None: one does."""
     form = method.fused_form(n_items)
     if not isinstance(method, DeviceMethod):
-        return f"'{method.name}' is not trained on devices" if form is None else _unplayed(form, device)
+        return f"no kernel plays '{method.name}'" if form is None else _unplayed(form, device)
     if form is None:
         return without_form(method, n_items)
     link = link or Link.of(method)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from federec.cohort.draw import Devices
 from federec.cohort.layers import Params
-from federec.federation.fused_base import Integers
+from federec.federation.fused_base import Floats, Integers
 from federec.federation.fused_sums import SummedRound
 from federec.federation.scoring import score_global
 from federec.federation.state import State
@@ -28,7 +28,7 @@ _NORMS = ("first", "attention.norm"), ("second", "hidden.norm")
 _PRODUCTS = ("mix", "attention.out"), ("widen", "hidden.in"), ("narrow", "hidden.out")
 
 
-class Compiled:
+class KernelNetwork:
     """`mathematics.windows.Network` by the kernels."""
 
     def __init__(self, devices: Devices) -> None:
@@ -45,16 +45,19 @@ class Compiled:
             windows.first.numpy(),
             keys[windows.owner].numpy().view(np.uint64),
         )
-        sizes, weights = _sizes(shape, rate), _weights(shape, p)
-        turned, losses = _turned(weights), np.zeros(len(learned.counts), np.float32)
+        sizes, weights = _sizes(shape, rate), _weights(shape, p | _in_blocks(p))
+        blocks = weights.items.reshape(-1, kernels.ITEMS, shape.dim)
+        turned, losses = _transposed(weights, blocks), np.zeros(len(learned.counts), np.float32)
 
         def work(chosen: Integers, memory: kernels.Workspace) -> kernels.Weights:
             total = kernels.Weights(*(np.zeros_like(value) for value in weights))
             kernels.transformer_gradient(chosen, sizes, learned, weights, turned, total, losses, memory)
             return total
 
-        sums = self._shared(shape, learned.counts, len(turned.items), work)
+        sums = self._shared(shape, learned.counts, len(blocks), work)
         found = _params(shape, p, kernels.Weights(*(_summed(parts) for parts in zip(*sums, strict=True))))
+        if not found["item_bias"].isfinite().all():
+            losses.fill(np.nan)  # kernels do not tell what is not a number from others
         return p["item_bias"].new_zeros(len(keys)).index_add_(0, windows.owner, torch.from_numpy(losses)), found
 
     def outputs(self, shape: Transformer, p: Params, items: Tensor, counts: Tensor) -> Tensor:
@@ -63,12 +66,12 @@ class Compiled:
         newest, none = items.gather(1, at.clamp(max=max(0, items.shape[1] - 1))), np.zeros(0, np.uint64)
         learned = kernels.Learned(newest.numpy(), newest.numpy(), seen.numpy(), seen.numpy(), none)
         sizes, weights, found = _sizes(shape, 0.0), _weights(shape, p), torch.zeros(len(items), shape.dim)
-        turned = _turned(weights)
+        turned = _transposed(weights, np.zeros((0, kernels.ITEMS, shape.dim), np.float32))
 
         def work(chosen: Integers, memory: kernels.Workspace) -> None:
             kernels.transformer_outputs(chosen, sizes, learned, weights, turned, found.numpy(), memory)
 
-        self._shared(shape, learned.counts, len(turned.items), work)
+        self._shared(shape, learned.counts, 0, work)
         return found
 
     def _shared(
@@ -101,22 +104,22 @@ class WindowsRound(SummedRound):
     def play(self, users: Tensor, ask: Tensor, judges: Tensor | None = None) -> Tensor:
         if not len(users):
             compile_network(self.form.network, self.inputs.state.shared, self.inputs.devices)
-        with using(Compiled(self.inputs.devices)):
+        with using(KernelNetwork(self.inputs.devices)):
             return super().play(users, ask, judges)
 
 
 def compile_network(shape: Transformer, p: Params, devices: Devices) -> None:
     """Compile the kernels, or load them."""
-    compiled, none = Compiled(devices), torch.zeros(0, 1, dtype=torch.long)
-    compiled.gradient(shape, p, Windows(none, none, *[none[:, 0]] * 3), 0.0, none[:, 0])
-    compiled.outputs(shape, p, none, none[:, 0])
+    network, none = KernelNetwork(devices), torch.zeros(0, 1, dtype=torch.long)
+    network.gradient(shape, p, Windows(none, none, *[none[:, 0]] * 3), 0.0, none[:, 0])
+    network.outputs(shape, p, none, none[:, 0])
 
 
 def windows_scores(
     form: NextItem, method: DeviceMethod, state: State, devices: Devices, users: Tensor, items: Tensor
 ) -> Tensor:
     """Scores [C, K] of items [C, K]."""
-    with using(Compiled(devices)):
+    with using(KernelNetwork(devices)):
         return score_global(method, state, users, items, devices)
 
 
@@ -131,17 +134,23 @@ def _weights(shape: Transformer, p: Params) -> kernels.Weights:
     def stacked(name: str) -> Tensor:
         return torch.stack([p[f"{layer}.{name}"] for layer in range(shape.layers)])
 
-    def filled(name: str, value: float) -> Tensor:
-        missing = -len(p[name]) % kernels.ITEMS
-        return torch.cat([p[name], p[name].new_full((missing, *p[name].shape[1:]), value)])
-
-    found = {"items": filled("items", 0), "item_bias": filled("item_bias", float(kernels.NEVER)), "places": p["places"]}
+    found = {name: p[name] for name in ("items", "item_bias", "places")}
     found |= {"scale": p["norm.scale"], "shift": p["norm.shift"], "attend": stacked("attention.in.weight")}
     for own, name in _NORMS:
         found |= {f"{own}_{part}": stacked(f"{name}.{part}") for part in ("scale", "shift")}
     for own, name in _PRODUCTS:
         found |= {own: stacked(f"{name}.weight"), f"{own}_bias": stacked(f"{name}.bias")}
     return kernels.Weights(**{name: value.contiguous().numpy() for name, value in found.items()})
+
+
+def _in_blocks(p: Params) -> Params:
+    """Rows and biases of items, filled up to whole blocks."""
+    missing = -len(p["items"]) % kernels.ITEMS
+    rows, bias = (
+        p["items"].new_zeros(missing, p["items"].shape[1]),
+        p["item_bias"].new_full((missing,), float(kernels.NEVER)),
+    )
+    return {"items": torch.cat([p["items"], rows]), "item_bias": torch.cat([p["item_bias"], bias])}
 
 
 def _params(shape: Transformer, p: Params, sums: kernels.Weights) -> Params:
@@ -160,13 +169,12 @@ def _params(shape: Transformer, p: Params, sums: kernels.Weights) -> Params:
     return {name: torch.from_numpy(found[name]) for name in shape.params()}
 
 
-def _turned(weights: kernels.Weights) -> kernels.Turned:
-    blocks = weights.items.reshape(-1, kernels.ITEMS, weights.items.shape[1])
+def _transposed(weights: kernels.Weights, blocks: Floats) -> kernels.Transposed:
     given = blocks, weights.attend, weights.mix, weights.widen, weights.narrow
-    return kernels.Turned(*(np.ascontiguousarray(value.swapaxes(1, 2)) for value in given))
+    return kernels.Transposed(*(np.ascontiguousarray(value.swapaxes(1, 2)) for value in given))
 
 
-def _summed(parts: tuple[np.ndarray, ...]) -> np.ndarray:
+def _summed(parts: tuple[Floats, ...]) -> Floats:
     total = parts[0]
     for part in parts[1:]:
         total += part

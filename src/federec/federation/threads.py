@@ -62,7 +62,7 @@ _limiting = threading.Lock()
 def one_blas_thread() -> Iterator[None]:
     """Kernels that work within it multiply matrices in their own threads. BLAS would share a large product among
     threads of its own, which then wait in loops for more to do, on cores that kernels need. It has one setting for the
-    whole process, so that only one caller at a time changes it."""
+    whole process: where several callers overlap, the first one sets it, and sets it back when it leaves."""
     if not _limiting.acquire(blocking=False):
         yield
         return

@@ -2,8 +2,8 @@
 `mathematics.windows` do in torch, with the same values dropped.
 
 The rows of some windows, one after the other and without padding, go through the network together. Products are taken
-a few rows at a time, and logits for a block of items at a time: OpenBLAS then takes matrices as they lie, in the thread
-that asks, near the machine's limit.
+a few rows at a time, and those with item rows for a block of items at a time: OpenBLAS then takes matrices as they lie,
+near the machine's limit. Logits of all items are held for a few rows, the fewer the more items there are.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ NEVER = np.float32(-1e30)
 """The bias of places in the last block that are no items."""
 _PRODUCTS = 1_000_000  # in one multiplication
 _ROWS = 64  # whose logits, or queries whose weights, are held at a time
+_LOGITS = 1 << 20  # held at a time, but of eight rows at least
 _TINY = np.float32(np.finfo(np.float32).tiny)
 _EPSILON = np.float32(1e-5)  # of a norm
 
@@ -39,7 +40,7 @@ class Shape(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """All parameters, or sums of their gradients: layers stacked, items filled up to whole blocks, and as in
+    """All parameters, or sums of their gradients: layers stacked, for gradients items filled up to blocks, and as in
     `Transformer.params` the scales of norms as differences from 1."""
 
     items: Any
@@ -64,11 +65,11 @@ class Weights(NamedTuple):
     narrow_bias: Any
 
 
-class Turned(NamedTuple):
+class Transposed(NamedTuple):
     """Weights transposed, which multiply faster."""
 
     items: Any
-    """[blocks, dim, ITEMS]"""
+    """[blocks, dim, ITEMS]; without blocks where there is nothing to learn."""
     attend: Any
     mix: Any
     widen: Any
@@ -131,13 +132,13 @@ class Workspace(NamedTuple):
     wide: Any
     narrow: Any
     three: Any
-    """[rows, 4 dim], [rows, dim] and [rows, 3 dim] of anything."""
+    """Scratch memory: [rows, 4 dim], [rows, dim] and [rows, 3 dim]."""
     heads: Any
     """[4, heads, rows, width of a head]: what heads make of values, then gradients of it, queries, keys and values."""
     square: Any
     """A block of queries and their keys."""
     table: Any
-    """[blocks, _ROWS, ITEMS] logits."""
+    """[blocks, rows, ITEMS] logits."""
     top: Any
     """[ITEMS]"""
     words: Any
@@ -147,7 +148,8 @@ class Workspace(NamedTuple):
 
 
 def make_workspace(layers: int, heads: int, window: int, dim: int, blocks: int) -> Workspace:
-    """For windows of this length at most."""
+    """For windows of this length at most, and so many blocks of items."""
+    logits = min(_ROWS, max(8, _LOGITS // max(1, blocks * ITEMS) // 8 * 8))
     rows, each = max(window, 2 * _ROWS), dim // heads
     words = np.zeros(-(-max(6 * dim, window) // 4), np.uint64)
     layer = Layer(
@@ -183,7 +185,7 @@ def make_workspace(layers: int, heads: int, window: int, dim: int, blocks: int) 
         three=floats(rows, 3 * dim),
         heads=floats(4, heads, rows, each),
         square=floats(_ROWS * window),
-        table=floats(blocks, _ROWS, ITEMS),
+        table=floats(blocks, logits, ITEMS),
         top=floats(ITEMS),
         words=words,
         lanes=words.view(np.int16),
@@ -543,7 +545,7 @@ def _add_bias(table: Any, i: int, bias: Any, top: Any) -> np.float32:
 def _loss(learned: Any, weights: Any, turned: Any, sums: Any, n: int, losses: Any, work: Any) -> None:
     """Cross-entropy of the next items at n rows of `out`, and its gradient: of `out` in `narrow`."""
     table, dim = work.table, work.out.shape[1]
-    blocks, step = len(table), _tile(ITEMS, dim, _ROWS)
+    blocks, step = len(table), _tile(ITEMS, dim, table.shape[1])
     for start in range(0, n, step):
         stop = min(n, start + step)
         out, onto, size = work.out[start:stop], work.narrow[start:stop], stop - start

@@ -149,7 +149,7 @@ class NeuralScore(_Noised, _Weighed):
 @dataclass(frozen=True)
 class GraphScore(_Weighed):
     """Attention over a device's items and other users who have them (`mathematics.attention`). A device takes one
-    gradient: its user's vector steps by Adam; those of rows and layers are clipped and sent with noise, pseudo rows."""
+    gradient: its user's vector steps by Adam; rows and layers are clipped and sent with noise and with pseudo rows."""
 
     table: str
     """Shared item rows v."""

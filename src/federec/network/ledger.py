@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from federec.errors import UserError
 
-if TYPE_CHECKING:  # it needs cryptography, which who only counts does not
+if TYPE_CHECKING:  # it needs cryptography, which counting does not
     from federec.network.vault import Vault
 
 ANSWERS = ("train", "evaluate", "full")

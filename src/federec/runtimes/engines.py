@@ -48,7 +48,7 @@ class Engine(Protocol):
     full: int
     """Users to score at a time on all items."""
     alone: bool
-    """Whether kernels do a round as a whole. Then torch has little to do beside them, and scoring holds only scores."""
+    """Whether kernels play rounds and score as a whole: torch has little to do beside them."""
 
     def torch_threads(self) -> AbstractContextManager[None]:
         """Within it, rounds are played and evaluated."""
@@ -124,6 +124,8 @@ class Fused:
         self.alone = _on_cpu(devices) and isinstance(method.fused_form(devices.n_items), _WHOLE)
         some = max(8, min(128, _SCORES // devices.n_items))
         self.few, self.full = (1 << (13 if self.alone else 11), some) if _on_cpu(devices) else (1 << 14, 256)
+        if method.reads_history:  # what histories need lies in tables as wide as the longest
+            self.few = min(self.few, 512)
         self.warm = False
         self._parts: tuple[Tensor, tuple[tuple[Tensor, ...], Tensor]] | None = None
 

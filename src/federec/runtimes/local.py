@@ -203,7 +203,9 @@ def _resume(
         split = config.split_of(data_of(config, point, data))
     _require_same(group, config, split.data)
     with group.together():
-        worker = make_trainer(config, method, split, device, group, history[-1].get("engine") if history else None)
+        worker = make_trainer(
+            config, method, split, device, group, history[-1].get("engine", "torch") if history else None
+        )
         if point is not None:
             worker.state = point.state
         tracked = remembered(folder.path) if group.first else []

@@ -125,8 +125,7 @@ class Recommender:
         asked, trainer = torch.from_numpy(users).to(self.trainer.device), self.trainer
         if isinstance(trainer, CentralTrainer):
             for places in np.split(np.arange(len(users)), range(_POOLED, len(users), _POOLED)):
-                with trainer.device:
-                    take(places, trainer.method.scores(self.model.shared, trainer.split, asked[places]).cpu())
+                take(places, trainer.scores(self.model, asked[places]).cpu())
             return
         scoring, model, left = _Scoring(trainer, users, take), self.model, asked.unique()
         if trainer.own:

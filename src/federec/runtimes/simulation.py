@@ -38,7 +38,7 @@ from federec.federation.channel import Channel, Link
 from federec.federation.device import learn
 from federec.federation.engine import why_not
 from federec.federation.fused_base import first_ranks
-from federec.federation.fused_windows import Compiled, compile_network
+from federec.federation.fused_windows import KernelNetwork, compile_network
 from federec.federation.round import select
 from federec.federation.scoring import rank_own, score_global
 from federec.federation.server import Sum
@@ -70,7 +70,7 @@ _DRAWN = 32
 kernel that adds noise up is compiled in a second."""
 
 _TRANSFORMED = 5
-"""A pass of an interaction through a transformer, in those of other methods."""
+"""How many passes over an interaction take other methods as long as one takes a transformer."""
 
 _SHORT = EngineChoice("torch", "the run is too short to repay compiling a kernel")
 _COMPILED = EngineChoice("fused", "the kernel was compiled before")
@@ -105,7 +105,7 @@ def trainer(
     each round only what picks the best one is measured."""
     if isinstance(method, DeviceMethod):
         link = link or Link.of(method)
-    choice = _engine(method, split, participation, device, engine, rounds, link)
+    choice = _engine(method, split, participation, device, engine, rounds, link, played_by)
     full, _ = metric_of(select or protocol.select)
     ranked = (rounds or 1) if full == "full" else 0
     if isinstance(method, DeviceMethod):
@@ -166,6 +166,7 @@ def _engine(
     asked: EngineName,
     rounds: int | None,
     link: Link | None,
+    played_by: str | None,
 ) -> EngineChoice:
     """The engine that plays a run's rounds, and why; `auto` where a kernel pays only if it is compiled already."""
     name = "+".join((method.name, *method.plugins))
@@ -176,6 +177,8 @@ def _engine(
         return EngineChoice(asked, f"the run asks for engine '{asked}'")
     if reason is not None:
         return EngineChoice("torch", reason)
+    if played_by == "torch":
+        return _SHORT
     form = method.fused_form(split.data.n_items)
     epochs = method.epochs if isinstance(method, DeviceMethod) else 1
     samples = len(split.train) * (rounds or 1) * epochs
@@ -284,12 +287,12 @@ class DeviceTrainer:
         self.stacked = Stacked(method, self.devices, seed, link)
         fused = Fused(method, self.devices, seed, link, self.evaluator.row >= 0)
         if choice.used == "auto":
-            ready = fused.compiled(self.state) if played_by is None else played_by == "fused"
+            ready = played_by == "fused" or fused.compiled(self.state)
             # Processes of a group may see unlike caches, and must not take unlike engines.
             choice = _COMPILED if ready and group.size == 1 else _SHORT
         self.engine_choice = choice
         self.engine: Engine = fused if choice.used == "fused" else self.stacked
-        self.selection = Selection(self.evaluator, seed, effort, rounds, self.width, patience)
+        self.selection = Selection(self.evaluator, seed, effort, rounds, self.engine_width, patience)
         if choice.used == "fused" and torch.device(device).type == "cpu":
             self.evaluator.rank = first_ranks
         self.own = method.view == "own"
@@ -324,7 +327,7 @@ class DeviceTrainer:
         return Played(model, valid, test, *figures, engine=self.engine_choice.used)
 
     def review(self, model: State, round_: int) -> Review:
-        sampled, full = self.evaluator.sampled(), self.evaluator.full(self.width)
+        sampled, full = self.evaluator.sampled(), self.evaluator.full(self.engine_width)
         views, state = {"own": sampled}, model
         if self.own:
             state = model.copy()  # the round is played again in it
@@ -390,12 +393,15 @@ class DeviceTrainer:
 
     @property
     def width(self) -> int:
-        """Values that scoring holds for each (user, item) pair."""
-        if self.engine.alone:
-            return 1
+        """Values that scoring in torch holds for each (user, item) pair."""
         # What a method makes of a history meets all items at once. In blocks it would be made anew for each of them.
         shared = {} if self.method.reads_history else self.method.shared()
         return max(1, sum(p.shape[0] for p in {**shared, **self.method.private()}.values() if p.rows))
+
+    @property
+    def engine_width(self) -> int:
+        """The same of the engine's scoring: kernels hold only scores."""
+        return 1 if self.engine.alone else self.width
 
     def chosen(self, round_: int) -> Tensor:
         """The users of a round."""
@@ -473,10 +479,10 @@ class CentralTrainer:
         self.selection, self.brief = Selection(self.evaluator, seed, effort, rounds), brief and rounds > 0
         self.state = State({name: value.to(device) for name, value in method.start(split, seed).items()})
         if choice.used == "auto":
-            ready = loads(self._compile) if played_by is None else played_by == "fused"
+            ready = played_by == "fused" or loads(self._compile)
             choice = _COMPILED if ready else _SHORT
         self.engine_choice = choice
-        self.network = Compiled(self.devices) if choice.used == "fused" else None
+        self.network = KernelNetwork(self.devices) if choice.used == "fused" else None
         """What computes a transformer in place of torch."""
         self.warm = False
 
@@ -502,14 +508,14 @@ class CentralTrainer:
         rankings = _rankings(self.evaluator, self.selection, round_, self.brief)
         if self.pairs is None:
             for users in rankings[0].missing().split(_POOLED):
-                self._rank_all(users, rankings)
+                self._rank_all(self.state, users, rankings)
         else:
             for ranking in rankings:
                 for users in some_at_a_time(ranking.missing(), _POOLED):
                     if ranking.whole is None:
                         ranking.add(users, partial(self._candidates, users))
                     else:
-                        self._rank_all(users, [ranking])
+                        self._rank_all(self.state, users, [ranking])
         valid, test = _metrics(rankings)
         seconds = {"train": now - began, "evaluate": time.perf_counter() - now}
         if compiling:
@@ -519,9 +525,7 @@ class CentralTrainer:
     def review(self, model: State, round_: int) -> Review:
         sampled, full = self.evaluator.sampled(), self.evaluator.full()
         for users in sampled.missing().split(_POOLED):
-            scores = self._scores(model, users)
-            for ranks in (sampled, full):
-                ranks.add(users, partial(scores.gather, 1))
+            self._rank_all(model, users, (sampled, full))
         return _review(sampled, full, {}, self._fresh(model))
 
     def _fresh(self, model: State) -> Rankings | None:
@@ -530,16 +534,17 @@ class CentralTrainer:
             return None
         sampled, full = self.evaluator.sampled(), self.evaluator.full()
         for users in sampled.missing().split(_POOLED):
-            scores = self._scores(model, users, self.split.fresh)
-            for ranks in (sampled, full):
-                ranks.add(users, partial(scores.gather, 1))
+            self._rank_all(model, users, (sampled, full), self.split.fresh)
         return sampled, full
 
-    def _rank_all(self, users: Tensor, rankings: Sequence[Sampled | SampleRanks]) -> None:
+    def _rank_all(
+        self, model: State, users: Tensor, rankings: Sequence[Sampled | SampleRanks | Full], split: Split | None = None
+    ) -> None:
         """Rank for these users with their scores of all items."""
-        scores = self._scores(self.state, users)
-        for ranking in rankings:
-            ranking.add(users, partial(scores.gather, 1))
+        scores = self.scores(model, users, split)
+        with all_torch_threads():
+            for ranking in rankings:
+                ranking.add(users, partial(scores.gather, 1))
 
     def _candidates(self, users: Tensor, items: Tensor) -> Tensor:
         """The users' scores of items [C, K], pair by pair."""
@@ -548,7 +553,8 @@ class CentralTrainer:
         with self._there():
             return self.pairs(self.state.shared, owners, items.flatten()).view_as(items)
 
-    def _scores(self, model: State, users: Tensor, split: Split | None = None) -> Tensor:
+    def scores(self, model: State, users: Tensor, split: Split | None = None) -> Tensor:
+        """The users' scores of all items; `split` has their histories, if it is another one."""
         with self._there():
             return self.method.scores(model.shared, split or self.split, users)
 
