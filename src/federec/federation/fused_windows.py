@@ -24,8 +24,13 @@ from federec.methods.forms import NextItem
 
 T = TypeVar("T")
 
-_NORMS = ("first", "attention.norm"), ("second", "hidden.norm")
-_PRODUCTS = ("mix", "attention.out"), ("widen", "hidden.in"), ("narrow", "hidden.out")
+_PRODUCTS = (
+    ("attend", "attention.in", "attention.norm"),
+    ("mix", "attention.out", ""),
+    ("widen", "hidden.in", "hidden.norm"),
+    ("narrow", "hidden.out", ""),
+)
+"""Of each layer: the name of a product in the kernels and in parameters, and of the norm that is part of it."""
 
 
 class KernelNetwork:
@@ -45,7 +50,7 @@ class KernelNetwork:
             windows.first.numpy(),
             keys[windows.owner].numpy().view(np.uint64),
         )
-        sizes, weights = _sizes(shape, rate), _weights(shape, p | _in_blocks(p))
+        sizes, weights = _sizes(shape, rate), _weights(shape, p)
         blocks = weights.items.reshape(-1, kernels.ITEMS, shape.dim)
         turned, losses = _transposed(weights, blocks), np.zeros(len(learned.counts), np.float32)
 
@@ -72,7 +77,7 @@ class KernelNetwork:
             kernels.transformer_outputs(chosen, sizes, learned, weights, turned, found.numpy(), memory)
 
         self._shared(shape, learned.counts, 0, work)
-        return found
+        return torch.addcmul(p["norm.shift"], found, 1 + p["norm.scale"]) * (counts > 0)[:, None]
 
     def _shared(
         self, shape: Transformer, counts: Integers, blocks: int, work: Callable[[Integers, kernels.Workspace], T]
@@ -124,49 +129,62 @@ def windows_scores(
 
 
 def _sizes(shape: Transformer, rate: float) -> kernels.Shape:
-    level = round(rate * (1 << 16)) - (1 << 15)
+    level = np.int16(round(rate * (1 << 16)) - (1 << 15))
     return kernels.Shape(shape.heads, shape.window, level, np.float32(1 / (1 - rate)))
 
 
 def _weights(shape: Transformer, p: Params) -> kernels.Weights:
-    """Parameters as the kernels want them."""
+    """Parameters as the kernels want them. With the scale s and the shift a of the norm before a product, its weights
+    are W diag(1 + s), and W a is part of its bias."""
 
     def stacked(name: str) -> Tensor:
         return torch.stack([p[f"{layer}.{name}"] for layer in range(shape.layers)])
 
-    found = {name: p[name] for name in ("items", "item_bias", "places")}
-    found |= {"scale": p["norm.scale"], "shift": p["norm.shift"], "attend": stacked("attention.in.weight")}
-    for own, name in _NORMS:
-        found |= {f"{own}_{part}": stacked(f"{name}.{part}") for part in ("scale", "shift")}
-    for own, name in _PRODUCTS:
-        found |= {own: stacked(f"{name}.weight"), f"{own}_bias": stacked(f"{name}.bias")}
+    items, bias = _in_blocks(*_folded(p["items"], p["item_bias"], p["norm.scale"], p["norm.shift"]))
+    found = {"rows": p["items"], "places": p["places"], "items": items, "item_bias": bias}
+    for own, name, norm in _PRODUCTS:
+        weight = stacked(f"{name}.weight")
+        bias = stacked(f"{name}.bias") if f"0.{name}.bias" in p else weight.new_zeros(())
+        if norm:
+            weight, bias = _folded(weight, bias, stacked(f"{norm}.scale"), stacked(f"{norm}.shift"))
+        found |= {own: weight, f"{own}_bias": bias}
     return kernels.Weights(**{name: value.contiguous().numpy() for name, value in found.items()})
 
 
-def _in_blocks(p: Params) -> Params:
+def _folded(weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    return weight * (1 + scale[..., None, :]), bias + (weight @ shift[..., None])[..., 0]
+
+
+def _in_blocks(rows: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and biases of items, filled up to whole blocks."""
-    missing = -len(p["items"]) % kernels.ITEMS
-    rows, bias = (
-        p["items"].new_zeros(missing, p["items"].shape[1]),
-        p["item_bias"].new_full((missing,), float(kernels.NEVER)),
-    )
-    return {"items": torch.cat([p["items"], rows]), "item_bias": torch.cat([p["item_bias"], bias])}
+    missing = -len(rows) % kernels.ITEMS
+    never = bias.new_full((missing,), float(kernels.NEVER))
+    return torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]), torch.cat([bias, never])
 
 
 def _params(shape: Transformer, p: Params, sums: kernels.Weights) -> Params:
     """Sums of the kernels by the names of parameters, in their order."""
-    count = len(p["items"])
-    found = {"items": sums.items[:count], "item_bias": sums.item_bias[:count], "places": sums.places}
-    found |= {"norm.scale": sums.scale, "norm.shift": sums.shift}
+    of, count = kernels.Weights(*map(torch.from_numpy, sums)), len(p["items"])
+    found = {"places": of.places, "item_bias": of.item_bias[:count]}
+
+    def unfold(name: str, norm: str, sum_: Tensor, bias: Tensor) -> None:
+        """With the gradients G and b of a product's folded weights and bias."""
+        weight, scale, shift = p[name], p[f"{norm}.scale"], p[f"{norm}.shift"]
+        found[name] = sum_ * (1 + scale) + bias[:, None] * shift
+        found[f"{norm}.scale"], found[f"{norm}.shift"] = (weight * sum_).sum(0), bias @ weight
+
+    unfold("items", "norm", of.items[:count], found["item_bias"])
+    found["items"] += of.rows
     for layer in range(shape.layers):
-        found[f"{layer}.attention.in.weight"] = sums.attend[layer]
-        for own, name in _NORMS:
-            for part in ("scale", "shift"):
-                found[f"{layer}.{name}.{part}"] = getattr(sums, f"{own}_{part}")[layer]
-        for own, name in _PRODUCTS:
-            found[f"{layer}.{name}.weight"] = getattr(sums, own)[layer]
-            found[f"{layer}.{name}.bias"] = getattr(sums, f"{own}_bias")[layer]
-    return {name: torch.from_numpy(found[name]) for name in shape.params()}
+        for own, name, norm in _PRODUCTS:
+            weight, bias = getattr(of, own)[layer], getattr(of, f"{own}_bias")[layer]
+            if f"{layer}.{name}.bias" in p:
+                found[f"{layer}.{name}.bias"] = bias
+            if norm:
+                unfold(f"{layer}.{name}.weight", f"{layer}.{norm}", weight, bias)
+            else:
+                found[f"{layer}.{name}.weight"] = weight
+    return {name: found[name] for name in shape.params()}
 
 
 def _transposed(weights: kernels.Weights, blocks: Floats) -> kernels.Transposed:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from federec import streams
-from federec.kernels.compiling import jit
+from federec.kernels.compiling import exact, jit
 from federec.kernels.lanes import LINE, filled, minus, plus, read, write
 from federec.kernels.machine import count_on, fetch
 
@@ -22,6 +22,7 @@ _LAPLACE = np.uint64(streams.LAPLACE)
 DIGIT = 12
 """The most first bits of a random key by which samples are sorted into bins."""
 _ROOT = np.int32(0x3F3504F3)  # the bits of sqrt(1/2)
+_WHOLE = np.float32(1.5 * 2**23)
 _WORDS = 64  # of random bits that noise is made of at a time
 
 AHEAD = 32
@@ -220,12 +221,19 @@ def exp(x: Any) -> Any:
     """e^x of x <= 0, as 2^n 2^f with a polynomial for 2^f; relative error 2e-7 at -1, 4e-6 at -86. A call of `math.exp`
     would keep the compiler from taking many x at once."""
     y = max(x, np.float32(-87.0)) * np.float32(1.4426950408889634)
-    n = np.float32(math.floor(y + np.float32(0.5)))
+    n = _whole(y)
     f, power = y - n, np.int32((np.int32(n) + 127) << 23).view(np.float32)
     p = np.float32(1.5403530e-4) * f + np.float32(1.3333558e-3)
     p = (p * f + np.float32(9.6181291e-3)) * f + np.float32(5.5504109e-2)
     p = (p * f + np.float32(2.4022651e-1)) * f + np.float32(6.9314718e-1)
     return (p * f + np.float32(1.0)) * power
+
+
+@exact
+def _whole(y: Any) -> Any:
+    """The whole number next to y, if it has at most 22 bits: sums with 1.5 2^23 are rounded to whole numbers. `floor`
+    would take a detour by numbers of 64 bits."""
+    return (y + _WHOLE) - _WHOLE
 
 
 @jit

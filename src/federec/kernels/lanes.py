@@ -9,6 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, models, register_model
 
@@ -91,6 +92,23 @@ def _filled(_: Any, a: Any) -> Any:
     return types.int64(a), code
 
 
+def _larger(_: Any, a: Any, b: Any) -> Any:
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *arguments, flags=("fast",)), *arguments)
+
+    return _lanes(a, b), code
+
+
+def _largest(_: Any, a: Any) -> Any:
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        name, kind = "llvm.vector.reduce.fmax.v16f32", ir.FunctionType(ir.FloatType(), [_VECTOR])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments, fastmath=("fast",))
+
+    return types.float32(a), code
+
+
 read: Any = intrinsic(_read)
 """`read(table, row, column)`: the sixteen numbers of a row that begin with that column."""
 
@@ -102,6 +120,12 @@ minus: Any = intrinsic(_minus)
 
 times: Any = intrinsic(_times)
 """`times(lanes, scale)`: each number by the same one."""
+
+larger: Any = intrinsic(_larger)
+"""Of each place, the larger of two numbers."""
+
+largest: Any = intrinsic(_largest)
+"""The largest of the numbers."""
 
 filled: Any = intrinsic(_filled)
 """How many of the numbers are not 0."""

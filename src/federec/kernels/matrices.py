@@ -15,6 +15,7 @@ from numba.np.linalg import ensure_blas
 
 from federec.kernels.compiling import jit
 
+_FLOAT = 4  # bytes
 _LONG, _INT, _CHAR, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8), ir.IntType(8).as_pointer()
 _GEMM = ir.FunctionType(
     _INT,
@@ -29,20 +30,24 @@ _GEMM = ir.FunctionType(
 
 
 def _gemm(_: Any, x: Any, y: Any, out: Any, before: Any) -> Any:
-    """x y plus `before` times `out`, into `out`. Factors may lie column by column in memory, `out` lies row by row."""
-    for matrix, layouts in ((x, "CF"), (y, "CF"), (out, "C")):
+    """x y plus `before` times `out`, into `out`. All may be parts of larger matrices, which lie row by row in memory;
+    factors also column by column."""
+    for matrix, layouts in ((x, "CFA"), (y, "CFA"), (out, "CA")):
         if matrix.ndim != 2 or matrix.dtype != types.float32 or matrix.layout not in layouts:
-            raise TypingError(f"a matrix has numbers of 32 bits side by side; {matrix} is something else")
+            raise TypingError(f"a matrix is two-dimensional, of numbers of 32 bits; {matrix} is something else")
     ensure_blas()
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         def taken(place: int) -> tuple[Any, ...]:
             """Is the matrix turned, its width in memory, its numbers, its shape."""
-            kind = signature.args[place]
-            array = context.make_array(kind)(context, builder, arguments[place])
-            shape = cgutils.unpack_tuple(builder, array.shape)
-            letter, width = ("n", shape[1]) if kind.layout == "C" else ("t", shape[0])
-            return ir.Constant(_CHAR, ord(letter)), width, builder.bitcast(array.data, _BYTES), shape
+            array = context.make_array(signature.args[place])(context, builder, arguments[place])
+            shape, steps = (cgutils.unpack_tuple(builder, both) for both in (array.shape, array.strides))
+            by_rows = builder.icmp_signed("==", steps[1], ir.Constant(_LONG, _FLOAT))
+            letter = builder.select(by_rows, ir.Constant(_CHAR, ord("n")), ir.Constant(_CHAR, ord("t")))
+            step, least = (builder.select(by_rows, *both) for both in (steps, shape[::-1]))
+            step = builder.sdiv(step, ir.Constant(_LONG, _FLOAT))
+            width = builder.select(builder.icmp_signed("<", step, least), least, step)  # a single row may have any
+            return letter, width, builder.bitcast(array.data, _BYTES), shape
 
         def kept(value: Any) -> Any:
             return builder.bitcast(cgutils.alloca_once_value(builder, value), _BYTES)
