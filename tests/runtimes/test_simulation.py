@@ -139,6 +139,23 @@ def test_a_brief_round_measures_what_picks_it_and_nothing_else(small, split, nam
     assert brief.review(told.model, 3).valid == long.review(played.model, 3).valid
 
 
+@pytest.mark.parametrize(("name", "plugins"), [("pfedrec", ()), ("fedncf", ("dualper",)), ("fedmf", ())])
+def test_everybody_learns_in_a_brief_round_that_ranks_a_sample(small, random_split, name, plugins):
+    """Also those whose rows are their own and who are not in the sample: they are not ranked at all."""
+    split = random_split(users=230, items=3000)
+    long, brief = (
+        trainer(small(name, plugins), split, protocol("clean"), 1, engine="fused", rounds=20, brief=brief)
+        for brief in (False, True)
+    )
+    assert brief.selection.schedule.users < len(brief.evaluator.users)
+    for round_ in (1, 2):
+        assert long.play(round_).loss == pytest.approx(brief.play(round_).loss, rel=1e-5)
+    for one, other in zip(long.state.shared.values(), brief.state.shared.values(), strict=True):
+        torch.testing.assert_close(one, other)
+    for one, other in zip(long.state.private.values(), brief.state.private.values(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_what_is_picked_by_candidates_measures_them_in_a_brief_round_too(small, split):
     worker = trainer(small("fedmf"), split, protocol("paper"), 1, rounds=3, brief=True)
     assert "sampled" in worker.play(1).valid

@@ -169,12 +169,14 @@ class Fused:
         with one_torch_thread():
             few = [ranks for ranks in own if ranks.whole is None]
             assert len(few) <= 1  # a second one would have the users learn again
+            if not few:  # nothing else is ranked, but everybody learns
+                others, parts = torch.cat([*parts, others]), ()
             for some in parts:
-                for ranks in few:
-                    if playing.rank is not None and isinstance(ranks, Sampled) and ranks.of.complete:
-                        ranks.add_ranks(some, partial(playing.rank, some))
-                    else:
-                        ranks.add(some, partial(playing.play, some))
+                ranks = few[0]
+                if playing.rank is not None and isinstance(ranks, Sampled) and ranks.of.complete:
+                    ranks.add_ranks(some, partial(playing.rank, some))
+                else:
+                    ranks.add(some, partial(playing.play, some))
             if len(others) or not parts:  # call the kernel once even without users: `finish` needs its record
                 playing.play(others, others.new_zeros(len(others), 0))
         report = playing.finish(sum_)
