@@ -11,6 +11,7 @@ import federec as fr
 from federec.checks.runs import outcome, resumed
 from federec.errors import UserError
 from federec.evaluation.selection import Selection
+from federec.methods.registry import METHODS
 from federec.plugins.registry import build
 from federec.runs import folder as folders
 from federec.runs.best import Best
@@ -161,12 +162,12 @@ def test_a_kernel_that_is_compiled_meanwhile_does_not_change_a_run(tmp_path, dat
     assert run.trainer.engine_choice.used == "torch"
 
 
-@pytest.mark.parametrize("patience", [2, 9, 15])
-def test_patience_counts_rounds_that_were_ranked(tmp_path, random_split, monkeypatch, patience):
+@pytest.mark.parametrize(("name", "patience"), [("fedmf", 2), ("fedmf", 9), ("fedmf", 15), ("ncf", 9)])
+def test_patience_counts_rounds_that_were_ranked(tmp_path, random_split, monkeypatch, name, patience):
     """A run that is not ranked in every round ends in one that was, and so does a resumed one."""
     data = random_split(users=12, items=400).data
     monkeypatch.setattr("federec.runtimes.simulation.Selection", Sparse)
-    method, given = fr.FedMF(dim=4, lr=1e-9), {"rounds": 200, "engine": "torch", "patience": patience}
+    method, given = METHODS[name](dim=4, lr=1e-9), {"rounds": 200, "engine": "torch", "patience": patience}
     run = fr.train(method, data, **given, out=tmp_path / "whole")
     ranked = [line["round"] for line in run.history if "valid_full" in line]
     assert run.result["best_round"] == 1 and len(run.history) == ranked[-1] < 200
@@ -186,8 +187,8 @@ def test_patience_counts_rounds_that_were_ranked(tmp_path, random_split, monkeyp
 class Sparse(Selection):
     """As of a run in which ranking takes long."""
 
-    def __init__(self, evaluator, seed, samples, *others):
-        super().__init__(evaluator, seed, 0.0, *others)
+    def __init__(self, evaluator, seed, samples, *others, **named):
+        super().__init__(evaluator, seed, 0.0, *others, **named)
 
 
 def test_a_run_of_an_older_version_goes_on_choosing_as_it_began(tmp_path, data):

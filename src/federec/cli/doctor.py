@@ -71,7 +71,8 @@ def _hardware() -> list[tuple[str, str, str]]:
 
 
 def _processor() -> list[tuple[str, str, str]]:
-    """Set on some clusters. FedRecGEL takes nearly twice as long where it names a processor without wide registers."""
+    """A line about `OPENBLAS_CORETYPE` where it is set, as on some clusters: with the name of a processor without wide
+    registers, methods whose kernels multiply matrices take nearly twice as long."""
     name = os.environ.get("OPENBLAS_CORETYPE")
     told = f"{name}: matrices are multiplied with the instructions of that processor only"
     return [("OPENBLAS_CORETYPE", told, "unset OPENBLAS_CORETYPE, if this processor is newer")] if name else []

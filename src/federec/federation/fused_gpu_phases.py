@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from federec.cohort.optim import Adam
+from federec.federation.device import GPU_MEMORY
 from federec.federation.fused_base import RoundInputs
 from federec.federation.fused_gpu import Schedule, laplace_quantiles
 from federec.federation.fused_gpu_neural import NeuralRound, first_products
@@ -84,7 +85,7 @@ class PhasesRound(NeuralRound):
         row += (self.method.epochs > 1) * self.rows.shape[1]
         device = 2 * shape.top[3] + n_items
         # Few parts: at the end of each kernel processors wait for its last devices
-        memory = torch.cuda.get_device_properties(self.device).total_memory // 12
+        memory = max(GPU_MEMORY, torch.cuda.get_device_properties(self.device).total_memory // 12)
         begin = rows = size = 0
         for number, length in enumerate(self.lengths):
             own = min(length, n_items)

@@ -61,7 +61,7 @@ class KernelNetwork:
 
         sums = self._shared(shape, learned.counts, len(blocks), work)
         found = _params(shape, p, kernels.Weights(*(_summed(parts) for parts in zip(*sums, strict=True))))
-        if not found["item_bias"].isfinite().all():
+        if not all(bool(value.isfinite().all()) for value in (*p.values(), found["item_bias"])):
             losses.fill(np.nan)  # kernels do not tell what is not a number from others
         return p["item_bias"].new_zeros(len(keys)).index_add_(0, windows.owner, torch.from_numpy(losses)), found
 

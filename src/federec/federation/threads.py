@@ -83,8 +83,14 @@ def _blas() -> ThreadpoolController:
 @lru_cache(1)
 def _pool(count: int) -> ThreadPoolExecutor:
     """Threads are kept: to start sixteen takes milliseconds, as long as some kernels. In each of them torch has one
-    thread: else it would keep as many as the whole process had when the thread first used torch."""
-    return ThreadPoolExecutor(count, "kernel", torch.set_num_threads, (1,))
+    thread."""
+    return ThreadPoolExecutor(count, "kernel", _begin)
+
+
+def _begin() -> None:
+    """In a thread that first uses torch, it takes the number of threads that was set last in any: here, not later."""
+    torch.get_num_threads()
+    torch.set_num_threads(1)
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not come along

@@ -67,11 +67,12 @@ _product: Any = intrinsic(_gemm)
 
 @jit
 def multiply(x: Any, y: Any, out: Any) -> None:
-    """x y into `out`."""
+    """x y into `out`. Numbers that are neighbours in a row of `out`, and in a row or a column of the factors, must be
+    neighbours in memory: BLAS knows no other matrices, and this is not checked."""
     _product(x, y, out, np.float32(0.0))
 
 
 @jit
 def add_product(x: Any, y: Any, total: Any) -> None:
-    """Add x y to the total."""
+    """Add x y to the total, with matrices as for `multiply`."""
     _product(x, y, total, np.float32(1.0))

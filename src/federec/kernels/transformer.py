@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from federec.kernels.compiling import inlined, jit, kernel
-from federec.kernels.cpu import bits, exp, floats, log
+from federec.kernels.cpu import bits, copy, exp, floats, log
 from federec.kernels.lanes import LINE, larger, largest, plus, read, write
 from federec.kernels.matrices import add_product, multiply
 
 ITEMS = 192
 """Items whose logits are taken together."""
 SPAN = 64
-"""Numbers that the compiler has a turn of a loop take. What is left of a row goes through slower code."""
+"""Rows of attention weights are filled up to a multiple of this: a compiled loop takes so many numbers a turn, and what
+is left of a row goes through slower code."""
 NEVER = np.float32(-1e30)
 """The bias of places in the last block that are no items, and the weight of keys that a query does not see."""
 _PRODUCTS = 1_000_000  # in one multiplication
@@ -51,7 +52,8 @@ class Weights(NamedTuple):
     places: Any
     items: Any
     item_bias: Any
-    """That scores are made of; filled up to blocks."""
+    """[blocks * ITEMS, dim] rows and their biases that scores are made of, the last norm's scale and shift in them. In
+    the last block rows of zeros follow, with the bias `NEVER`."""
     attend: Any
     """[layers, 3 dim, dim] to queries, keys and values."""
     attend_bias: Any
@@ -120,7 +122,7 @@ class Workspace(NamedTuple):
     h: Any
     hat: Any
     spread: Any
-    """The last norm; on the way back also the gradient of what heads make of values."""
+    """The last norm. On the way back `hat` is also the gradient of what heads make of values."""
     masks: Any
     """Factors of dropout of the embedding."""
     down: Any
@@ -396,12 +398,6 @@ def _add_dropped(x: Any, bias: Any, masks: Any, first: int, h: Any) -> None:
 
 
 @jit
-def _copy(values: Any, to: Any) -> None:
-    for k in range(len(to)):
-        to[k] = values[k]
-
-
-@jit
 def _layer(shape: Any, weights: Any, turned: Any, number: int, windows: int, n: int, work: Any) -> None:
     """One layer at all rows."""
     layer, dim = work.layer, work.h.shape[1]
@@ -410,9 +406,9 @@ def _layer(shape: Any, weights: Any, turned: Any, number: int, windows: int, n: 
     masks, active, factors = layer.masks[number], layer.active[number], work.factors[: 6 * dim]
     for i in range(n):
         _factors(shape, work, i, 6 * dim, 1 + (1 + shape.heads) * number, factors)
-        _copy(factors[:dim], masks[i, :dim])
-        _copy(factors[dim : 5 * dim], active[i])
-        _copy(factors[5 * dim :], masks[i, dim:])
+        copy(factors[:dim], masks[i, :dim])
+        copy(factors[dim : 5 * dim], active[i])
+        copy(factors[5 * dim :], masks[i, dim:])
     _after(weights, turned, number, n, work)
 
 
@@ -510,8 +506,9 @@ def _begin(shape: Any, learned: Any, weights: Any, windows: Any, work: Any) -> i
 
 
 @jit
-def _some(counts: Any, chosen: Any, start: int, rows: int) -> int:
-    """Where the windows end that go through the network together with the one at `start`."""
+def _end_of_batch(counts: Any, chosen: Any, start: int, rows: int) -> int:
+    """The end of the windows, from `start` on, that go through the network together: so many rows at most, unless a
+    single window has more."""
     stop, filled = start, 0
     while stop < len(chosen) and (stop == start or filled + counts[chosen[stop]] <= rows):
         filled += counts[chosen[stop]]
@@ -571,7 +568,7 @@ def transformer_gradient(
     """Add to `sums` the gradients of these windows, and to `losses` [windows] what they lose."""
     start, dim = 0, work.h.shape[1]
     while start < len(chosen):
-        stop = _some(learned.counts, chosen, start, len(work.h))
+        stop = _end_of_batch(learned.counts, chosen, start, len(work.h))
         windows = chosen[start:stop]
         n = _begin(shape, learned, weights, windows, work)
         for number in range(len(weights.attend)):
@@ -617,7 +614,7 @@ def transformer_outputs(
     shift. Nothing is dropped."""
     start = 0
     while start < len(chosen):
-        stop = _some(learned.counts, chosen, start, len(work.h))
+        stop = _end_of_batch(learned.counts, chosen, start, len(work.h))
         windows = chosen[start:stop]
         n = _begin(shape, learned, weights, windows, work)
         for number in range(len(weights.attend) - 1):

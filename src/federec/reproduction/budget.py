@@ -113,7 +113,7 @@ def search(
 
 def _rounds(config: RunConfig, data: Interactions, grid: Mapping[str, Sequence[Any]]) -> Iterator[Line]:
     """The search of a method that tries the settings of a grid as rounds, or has nothing to search."""
-    outcome = run(config, data, None)
+    outcome = run(config, data, None, brief=True)
     yield {
         "line": "search",
         "trials": outcome.result["rounds"] if grid else 0,

@@ -70,7 +70,7 @@ _DRAWN = 32
 kernel that adds noise up is compiled in a second."""
 
 _TRANSFORMED = 5
-"""How many passes over an interaction take other methods as long as one takes a transformer."""
+"""A transformer's pass over an interaction takes as long as so many passes of other methods."""
 
 _SHORT = EngineChoice("torch", "the run is too short to repay compiling a kernel")
 _COMPILED = EngineChoice("fused", "the kernel was compiled before")
@@ -120,7 +120,8 @@ def trainer(
     if group.size > 1:
         raise UserError(f"'{method.name}' is trained in one place, on pooled data; run it without torchrun")
     assert isinstance(method, CentralMethod)
-    return CentralTrainer(method, split, protocol, seed, device, choice, evaluate_users, ranked, played_by, brief)
+    evaluated_ = evaluate_users, ranked, patience, played_by
+    return CentralTrainer(method, split, protocol, seed, device, choice, *evaluated_, brief)
 
 
 def make_trainer(
@@ -177,8 +178,6 @@ def _engine(
         return EngineChoice(asked, f"the run asks for engine '{asked}'")
     if reason is not None:
         return EngineChoice("torch", reason)
-    if played_by == "torch":
-        return _SHORT
     form = method.fused_form(split.data.n_items)
     epochs = method.epochs if isinstance(method, DeviceMethod) else 1
     samples = len(split.train) * (rounds or 1) * epochs
@@ -193,7 +192,9 @@ def _engine(
     else:
         work *= participation
     if rounds is not None and work < _LONG:
-        return EngineChoice("auto", "undecided") if work >= _LOADABLE else _SHORT
+        return EngineChoice("auto", "undecided") if work >= _LOADABLE and played_by != "torch" else _SHORT
+    if played_by == "torch":
+        return EngineChoice("torch", "it played the run's earlier rounds")
     return EngineChoice("fused", f"'{name}' has a kernel")
 
 
@@ -462,6 +463,7 @@ class CentralTrainer:
         choice: EngineChoice,
         evaluate_users: int | None,
         rounds: int,
+        patience: int | None = None,
         played_by: str | None = None,
         brief: bool = False,
     ) -> None:
@@ -476,7 +478,8 @@ class CentralTrainer:
             self.pairs = method.score
             everybody = torch.arange(len(self.devices), device=device)
             effort = float(self.devices.lengths(everybody, method.negatives).sum())
-        self.selection, self.brief = Selection(self.evaluator, seed, effort, rounds), brief and rounds > 0
+        self.selection = Selection(self.evaluator, seed, effort, rounds, patience=patience)
+        self.brief = brief and rounds > 0
         self.state = State({name: value.to(device) for name, value in method.start(split, seed).items()})
         if choice.used == "auto":
             ready = played_by == "fused" or loads(self._compile)
