@@ -4,10 +4,13 @@ import pytest
 import torch
 
 from federec import streams
+from federec.checks.comparing import random_split
 from federec.cohort.draw import Devices
 from federec.cohort.draw import draw as draw_stacked
-from federec.evaluation.ranking import sampled_ranks
-from federec.federation.fused_base import first_ranks
+from federec.evaluation.evaluator import train_pairs
+from federec.evaluation.ranking import sampled_ranks, validation_ranks
+from federec.federation import fused_base
+from federec.federation.fused_base import first_ranks, held_out_ranks
 from federec.kernels.cpu import DIGIT, Sorting, bits, draw, exp, laplace, log1p, look_up, make_noise, send, shuffled
 from federec.stages.noise import laplace as stage_laplace
 from federec.stages.randomness import Simulated
@@ -118,6 +121,30 @@ def test_ranks_are_those_of_torch():
     scores[6, 1] = scores[7, 0] = torch.inf
     assert torch.equal(first_ranks(scores), sampled_ranks(scores, torch.zeros(40, 7)).int())
     assert torch.equal(first_ranks(scores), sampled_ranks(scores))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+def test_ranks_of_held_out_items_are_those_of_torch(monkeypatch, several, threads):
+    """With ties, scores that are no numbers or infinite, and held-out items that are also in the history."""
+    n_items, users = 60, torch.tensor([4, 0, 7, 2, 9, 11, 5])
+    data = random_split(users=12, items=n_items, least=1, most=40)
+    devices, random = Devices.of(data, False), np.random.default_rng(several)
+    scores = torch.from_numpy(random.integers(0, 25, (len(users), n_items)).astype(np.float32))
+    for value in (torch.nan, torch.inf, -torch.inf):
+        scores[torch.from_numpy(random.random(scores.shape) < 0.05)] = value
+    count = [3, 0, 1, 40, 2, 1, 5] if several else [1] * len(users)
+    row = torch.repeat_interleave(torch.arange(len(users)), torch.tensor(count))
+    held = torch.from_numpy(np.concatenate([random.permutation(n_items)[:each] for each in count]))
+    before = scores.clone()
+    monkeypatch.setattr(fused_base, "_RANKED", 0)  # so few are shared, too
+    torch.set_num_threads(threads)
+    try:
+        found = held_out_ranks(devices, scores, users, (row, held))
+    finally:
+        torch.set_num_threads(1)
+    torch.testing.assert_close(scores, before, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(found, validation_ranks(scores, train_pairs(data, users), (row, held)))
 
 
 @pytest.mark.parametrize("dim", [5, 16, 40])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from federec.data.split import HeldOut, Split, ragged
 from federec.evaluation.candidates import Candidates, sample
 from federec.evaluation.metrics import Metrics, lightest_quarter, list_metrics, rank_metrics
-from federec.evaluation.ranking import TOP, Pairs, full_ranks, sampled_ranks
+from federec.evaluation.ranking import TOP, Pairs, full_ranks, sampled_ranks, validation_ranks
 from federec.lazy import torch
 
 if TYPE_CHECKING:
@@ -31,8 +32,20 @@ BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 32 * 2**20}
 """What scoring a block of items may take: little enough for a CPU's cache, enough for a GPU to be worth a launch."""
 
 
+class AllScores:
+    """A `Score` of some users whose scores of all items are known."""
+
+    def __init__(self, scores: Tensor) -> None:
+        self.scores = scores
+
+    def __call__(self, items: Tensor) -> Tensor:
+        return self.scores.gather(1, items)
+
+
 def score_all(users: Tensor, score: Score, n_items: int, width: int) -> Tensor:
     """The users' scores of all items, block by block; scoring holds `width` values for each (user, item) pair."""
+    if isinstance(score, AllScores):
+        return score.scores
     size = max(1, BLOCK_BYTES[users.device.type] // (4 * width * len(users)))
     blocks = torch.arange(n_items, device=users.device).split(size)
     return torch.cat([score(block.expand(len(users), -1)) for block in blocks], 1)
@@ -143,7 +156,10 @@ class Evaluator:
         """Validation and test."""
         self.rank: Callable[[Tensor], Tensor] = sampled_ranks
         """Ranks the first column of scores among all columns; an engine may know a faster way."""
-        self._asked: tuple[Tensor, Asked] | None = None
+        self.rank_held_out: Callable[[Tensor, Tensor, Pairs], Tensor] = self._rank_held_out
+        """Ranks validation items by scores [C, n_items] of some users, which it leaves as they are: `validation_ranks`.
+        Here, too, an engine may know a faster way."""
+        self._asked: deque[tuple[Tensor, Asked]] = deque(maxlen=4)
 
     @cached_property
     def complete(self) -> bool:
@@ -159,17 +175,19 @@ class Evaluator:
         items = self.both[rows]
         return Asked(rows, items, items.flatten(1).long().clamp_(min=0))
 
+    def _rank_held_out(self, scores: Tensor, users: Tensor, held_out: Pairs) -> Tensor:
+        return validation_ranks(scores.clone(), train_pairs(self.split, users), held_out)
+
     def asked(self, users: Tensor) -> Asked:
-        """What is asked of these users. On a GPU what was found for the last ones is kept, because those of a round
-        are often the same, and finding it takes longer than ranking; on a CPU what is asked of all evaluated ones."""
-        if self._asked is not None and self._asked[0] is users:
-            return self._asked[1]
+        """What is asked of these users. What was found for the last ones is kept, because those of a round are often
+        the same, and finding it may take longer than ranking; on a CPU also what is asked of all evaluated ones."""
+        for known, asked in self._asked:
+            if known is users:
+                return asked
         rows = self.row[users]  # -1, the additional row of a ranking, for users that are not evaluated
-        if not users.is_cuda and torch.equal(rows, torch.arange(len(self.users))):
-            return self._everything
-        asked = self._ask(rows)
-        if users.is_cuda:
-            self._asked = users, asked
+        everybody = not users.is_cuda and torch.equal(rows, torch.arange(len(self.users)))
+        asked = self._everything if everybody else self._ask(rows)
+        self._asked.append((users, asked))
         return asked
 
     def sampled(self) -> Sampled:

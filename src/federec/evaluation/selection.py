@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from federec import streams
 from federec.data.split import Split
-from federec.evaluation.evaluator import Evaluator, Part, Report, Score, score_all, train_pairs
-from federec.evaluation.ranking import validation_ranks
+from federec.evaluation.evaluator import Evaluator, Part, Report, Score, score_all
 from federec.lazy import torch
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class Sample:
 
     def __init__(self, evaluator: Evaluator, count: int, seed: int, width: int = 1) -> None:
         """Of at most `count` users; scoring holds `width` values for each (user, item) pair."""
-        self.split, self.width = evaluator.split, width
+        self.evaluator, self.split, self.width = evaluator, evaluator.split, width
         evaluated, device = evaluator.users[evaluator.parts[0].rows.to(evaluator.users.device)], evaluator.users.device
         codes = evaluated.cpu().numpy()
         users = chosen(self.split, codes, seed, count)
@@ -114,6 +113,8 @@ class Sample:
         self.row = torch.full((self.split.data.n_users,), -1, device=device)
         """[n_users] the place of a user in the sample; -1 for all others."""
         self.row[self.users] = torch.arange(len(users), device=device)
+        self.whole = self.row >= 0
+        """[n_users] who is in the sample."""
 
 
 class SampleRanks:
@@ -128,7 +129,7 @@ class SampleRanks:
     @property
     def whole(self) -> Tensor:
         """[n_users]: who is ranked against all items."""
-        return self.of.row >= 0
+        return self.of.whole
 
     def add(self, users: Tensor, score: Score) -> None:
         """Rank for the users of the sample among these."""
@@ -139,7 +140,7 @@ class SampleRanks:
         if not bool((rows >= 0).all()):
             users, rows, scores = users[rows >= 0], rows[rows >= 0], scores[rows >= 0]
         pairs, row = of.part.pairs(rows)
-        self.valid[pairs] = validation_ranks(scores, train_pairs(of.split, users), (row, of.part.items[pairs]))
+        self.valid[pairs] = of.evaluator.rank_held_out(scores, users, (row, of.part.items[pairs]))
         self._seen[rows] = True
 
     def missing(self) -> Tensor:

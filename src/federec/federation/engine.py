@@ -14,7 +14,7 @@ from torch import Tensor
 from federec.cohort.draw import Devices
 from federec.federation import fused, fused_graph, fused_neural, fused_pairs, fused_products, fused_sums, fused_windows
 from federec.federation.channel import Link
-from federec.federation.fused_base import Ranker, RoundInputs, first_ranks
+from federec.federation.fused_base import Ranker, RoundInputs, first_ranks, held_out_ranks
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
 from federec.kernels.compiling import loads
@@ -191,6 +191,7 @@ def warm_up(method: DeviceMethod, state: State, devices: Devices, link: Link | N
     if devices.ptr.device.type == "cpu":  # a round in which no device takes part
         users, items = devices.ptr.new_zeros(0), devices.ptr.new_zeros(0, 1)
         first_ranks(torch.zeros(0, 1))
+        held_out_ranks(devices, torch.zeros(1, devices.n_items), users, (users, users))
     else:
         users, items, state = devices.ptr.new_zeros(1), devices.ptr.new_zeros(1, 2 * (1 + 99)), state.copy()
     fused_round(method, state, devices, 0, 1, link).play(users, items)

@@ -22,7 +22,7 @@ from federec.federation.server import RoundReport, Sum, server_random, settle
 from federec.federation.state import State
 from federec.federation.threads import aside, deal, give_back, in_slices, lend, one_torch_thread, threads
 from federec.kernels.cpu import Emphasis, Histories, Noise, Outcome, Players, floats, make_noise
-from federec.kernels.ranks import rank_first
+from federec.kernels.ranks import rank_first, rank_held_out
 from federec.methods import forms
 from federec.methods.base import LOSS, DeviceMethod
 from federec.stages.base import Format
@@ -204,6 +204,20 @@ class FusedRound:
         aggregator.merge(total, len(up))
         random = server_random(self.seed, self.round, self.devices)
         return settle(self.method, self.state, aggregator, self.link, learned, random, sum_, begin=aside)
+
+
+def held_out_ranks(devices: Devices, scores: Tensor, users: Tensor, held_out: tuple[Tensor, Tensor]) -> Tensor:
+    """`evaluation.ranking.validation_ranks` of users of these devices; no score is overwritten."""
+    row, items = (part.numpy() for part in held_out)
+    values, begin = scores.contiguous().numpy(), np.searchsorted(row, np.arange(len(scores) + 1))
+    known_ptr = torch.stack([devices.distinct_ptr[users], devices.distinct_ptr[users + 1]], 1).numpy()
+    known, ranks = devices.distinct.numpy(), np.empty(len(items), np.int64)
+
+    def rank(some: slice) -> None:
+        rank_held_out(values[some], known, known_ptr[some], items, begin[some.start : some.stop + 1], ranks)
+
+    in_slices(len(values), rank, 1 + 100 * _RANKED // devices.n_items)
+    return torch.from_numpy(ranks)
 
 
 def first_ranks(scores: Tensor) -> Tensor:

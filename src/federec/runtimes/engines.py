@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from federec.cohort.cohort import Cohort
 from federec.cohort.draw import Devices
-from federec.evaluation.evaluator import Sampled
+from federec.evaluation.evaluator import AllScores, Sampled
 from federec.federation.channel import Link
 from federec.federation.engine import compiled, fused_round, fused_scores, neighbours, warm_up
 from federec.federation.round import play
 from federec.federation.scoring import Neighbour, Ranking, rank_own, score_global
 from federec.federation.server import RoundReport, Sum
 from federec.federation.state import State
-from federec.federation.threads import all_torch_threads, one_torch_thread
+from federec.federation.threads import one_torch_thread
 from federec.methods.base import DeviceMethod
 from federec.methods.forms import AdditiveScore, LinearScore, NeuralScore, NextItem
 
@@ -115,6 +117,17 @@ class Stacked:
         return score_global(self.method, state, users, items, self.devices)
 
 
+class _Parted(NamedTuple):
+    """The users of a round, by what is asked of them."""
+
+    whole: tuple[Tensor, ...]
+    """Scores of all items, so many users at a time."""
+    some: tuple[Tensor, ...]
+    """Scores of some items."""
+    others: Tensor
+    """Nothing: they only learn."""
+
+
 class Fused:
     """A kernel that trains one device after the other and scores as it goes, so that ranking has no time of its own."""
 
@@ -122,12 +135,13 @@ class Fused:
         """`evaluated`: for each device, whether it is ranked."""
         self.method, self.devices, self.seed, self.link, self.evaluated = method, devices, seed, link, evaluated
         self.alone = _on_cpu(devices) and isinstance(method.fused_form(devices.n_items), _WHOLE)
-        some = max(8, min(128, _SCORES // devices.n_items))
+        some = max(8, min(256, _SCORES // devices.n_items))
         self.few, self.full = (1 << (13 if self.alone else 11), some) if _on_cpu(devices) else (1 << 14, 256)
         if method.reads_history:  # what histories need lies in tables as wide as the longest
             self.few = min(self.few, 512)
         self.warm = False
-        self._parts: tuple[Tensor, tuple[tuple[Tensor, ...], Tensor]] | None = None
+        self._known_parts: deque[tuple[Sequence[object], _Parted]] = deque(maxlen=2)
+        self._items: Tensor | None = None
 
     def torch_threads(self) -> AbstractContextManager[None]:
         return one_torch_thread() if self.alone else nullcontext()
@@ -154,30 +168,23 @@ class Fused:
     ) -> tuple[RoundReport, float]:
         before = state.copy() if other is not None else None
         playing = fused_round(self.method, state, self.devices, self.seed, round_, self.link)
-        parts, others = self._parted(users) if own else ((), users)
+        few = [ranks for ranks in own if ranks.whole is None]
+        assert len(few) <= 1  # a second one would have the users learn again
         thorough = [ranks.whole for ranks in own if ranks.whole is not None]
-        if thorough:
-            whole = torch.stack(thorough).any(0)
-            all_items = torch.arange(self.devices.n_items, device=users.device)
-            for some in (chosen for part in parts for chosen in some_at_a_time(part[whole[part]], self.full)):
-                # A user learns only once, so the rankings share all items' scores.
-                scores = playing.play(some, all_items.expand(len(some), -1))
-                with all_torch_threads():
-                    for ranks in own:
-                        ranks.add(some, partial(scores.gather, 1))
-            parts = tuple(some for part in parts for some in some_at_a_time(part[~whole[part]], self.few))
+        wholes, parts, others = self._parted(users, thorough, bool(few))
         with one_torch_thread():
-            few = [ranks for ranks in own if ranks.whole is None]
-            assert len(few) <= 1  # a second one would have the users learn again
-            if not few:  # nothing else is ranked, but everybody learns
-                others, parts = torch.cat([*parts, others]), ()
+            for some in wholes:
+                # A user learns only once, so the rankings share all items' scores.
+                scores = playing.play(some, self._all_items(len(some)))
+                for ranks in own:
+                    ranks.add(some, AllScores(scores))
             for some in parts:
                 ranks = few[0]
                 if playing.rank is not None and isinstance(ranks, Sampled) and ranks.of.complete:
                     ranks.add_ranks(some, partial(playing.rank, some))
                 else:
                     ranks.add(some, partial(playing.play, some))
-            if len(others) or not parts:  # call the kernel once even without users: `finish` needs its record
+            if len(others) or not (wholes or parts):  # once even without users: `finish` needs what the kernel notes
                 playing.play(others, others.new_zeros(len(others), 0))
         report = playing.finish(sum_)
         if before is not None and other is not None:
@@ -188,14 +195,29 @@ class Fused:
                 other.add(some, score)
         return report, 0.0
 
-    def _parted(self, users: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Those of the users who are ranked, some at a time, and the others. If they are the same in every round, so
-        are these tensors."""
-        if self._parts is None or self._parts[0] is not users:
-            ranked = self.evaluated[users]
-            asked = users[ranked]
-            self._parts = users, (tuple(some_at_a_time(asked, self.few)), users[~ranked])
-        return self._parts[1]
+    def _parted(self, users: Tensor, thorough: list[Tensor], few: bool) -> _Parted:
+        """How these users are asked, where masks [n_users] say who is ranked against all items, and `few` whether
+        everybody evaluated is ranked against some. If users and masks are the same in every round, so are the parts."""
+        asked = users, *thorough, few
+        for known, parted in self._known_parts:
+            if len(known) == len(asked) and all(map(operator.is_, known, asked)):
+                return parted
+        whole = torch.stack(thorough).any(0)[users] if thorough else torch.zeros_like(users, dtype=torch.bool)
+        whole &= self.evaluated[users]
+        some = self.evaluated[users] & ~whole if few else torch.zeros_like(whole)
+        parted = _Parted(
+            tuple(some_at_a_time(users[whole], self.full)),
+            tuple(some_at_a_time(users[some], self.few)),
+            users[~whole & ~some],
+        )
+        self._known_parts.append((asked, parted))
+        return parted
+
+    def _all_items(self, count: int) -> Tensor:
+        """A list of all items for each of so many users."""
+        if self._items is None or len(self._items) < count:
+            self._items = torch.arange(self.devices.n_items, device=self.devices.ptr.device).repeat(count, 1)
+        return self._items[:count]
 
     def score(self, state: State, users: Tensor, items: Tensor) -> Tensor:
         return fused_scores(self.method, state, self.devices, users, items)

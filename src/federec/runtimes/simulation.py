@@ -37,7 +37,7 @@ from federec.evaluation.selection import SampleRanks, Selection
 from federec.federation.channel import Channel, Link
 from federec.federation.device import learn
 from federec.federation.engine import why_not
-from federec.federation.fused_base import first_ranks
+from federec.federation.fused_base import first_ranks, held_out_ranks
 from federec.federation.fused_windows import KernelNetwork, compile_network
 from federec.federation.round import select
 from federec.federation.scoring import rank_own, score_global
@@ -296,6 +296,7 @@ class DeviceTrainer:
         self.selection = Selection(self.evaluator, seed, effort, rounds, self.engine_width, patience)
         if choice.used == "fused" and torch.device(device).type == "cpu":
             self.evaluator.rank = first_ranks
+            self.evaluator.rank_held_out = partial(held_out_ranks, self.devices)
         self.own = method.view == "own"
         """Whether devices rank with rows that they tune in the round."""
 
@@ -444,7 +445,7 @@ class DeviceTrainer:
     def _rank_global(self, ranks: Sampled | SampleRanks, state: State) -> None:
         """Rank the users who are not ranked yet with the server's rows."""
         few = ranks.whole is None
-        with nullcontext() if few else all_torch_threads():
+        with nullcontext() if few or self.engine.alone else all_torch_threads():
             missing, size = self.group.mine(ranks.missing()), self.engine.few if few else self.engine.full
             for users in some_at_a_time(missing, size):
                 ranks.add(users, partial(self.engine.score, state, users))
