@@ -16,6 +16,7 @@ from torch import Tensor
 
 from federec.cohort.layers import Params
 from federec.data.split import Split
+from federec.mathematics.ridge import inverse
 from federec.methods.central import CentralMethod, history_matrix
 
 _BLOCK = 512
@@ -59,7 +60,7 @@ def item_weights(gram: Tensor, l2: float) -> Tensor:
     """B from the co-occurrence X'X."""
     a = gram.double()
     a.diagonal().add_(l2)
-    precision = torch.cholesky_inverse(torch.linalg.cholesky(a))
-    weights = -precision / precision.diagonal()
+    precision = inverse(a)
+    weights = precision.div_(-precision.diagonal().clone())
     weights.fill_diagonal_(0.0)
     return weights.float()
