@@ -32,6 +32,14 @@ def test_what_is_spread_and_copied_lies_in_files(little_memory):
     assert many.is_contiguous() and many.data_ptr() % 4096 == other.data_ptr() % 4096 == 0  # begins a page of its own
 
 
+def test_a_large_copy_begins_a_page_of_its_own():
+    value = torch.randn(1 << 10, 1 << 11)
+    copied = duplicate(value.T)
+    assert torch.equal(copied, value.T) and copied.is_contiguous() and copied.data_ptr() % 4096 == 0
+    copied += 1
+    assert not torch.equal(copied, value.T)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.25], ids=["in a file", "in memory"])
 def test_an_arena_keeps_its_rows_as_it_grows(monkeypatch, share):
     monkeypatch.setattr(memory, "FRACTION", share)

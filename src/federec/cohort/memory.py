@@ -23,6 +23,10 @@ FRACTION = 0.25
 """Fraction of the machine's memory that one array may take; a larger one goes to a file."""
 
 
+_HUGE = 1 << 22
+"""Bytes from which on memory is worth getting in huge pages."""
+
+
 def too_large(shape: tuple[int, ...], dtype: DTypeLike) -> bool:
     """Whether an array of this size belongs in a file."""
     return _bytes(shape, dtype) > _limit()
@@ -69,10 +73,14 @@ def spread(value: Tensor, devices: int) -> Tensor:
 
 
 def duplicate(value: Tensor) -> Tensor:
-    """A contiguous copy."""
-    if value.device.type != "cpu" or not too_large(value.shape, value.numpy().dtype):
-        return value.clone(memory_format=torch.contiguous_format)
-    return torch.from_numpy(mapped(value.shape, value.numpy().dtype)).copy_(value)
+    """A contiguous copy. A large one is in huge pages: to get ordinary ones takes longer than to fill them."""
+    if value.device.type == "cpu":
+        shape, dtype = value.shape, value.numpy().dtype
+        if too_large(shape, dtype):
+            return torch.from_numpy(mapped(shape, dtype)).copy_(value)
+        if _bytes(shape, dtype) >= _HUGE:
+            return torch.from_numpy(untouched(shape, dtype)).copy_(value)
+    return value.clone(memory_format=torch.contiguous_format)
 
 
 class Arena:
