@@ -19,6 +19,11 @@ def test_an_inverse_is_found_in_the_memory_of_the_matrix(n):
     assert torch.equal(found, found.T)
 
 
+def test_a_matrix_may_lie_column_by_column_in_memory():
+    matrix = positive(20)
+    torch.testing.assert_close(inverse(matrix.clone().T) @ matrix, torch.eye(20, dtype=torch.float64))
+
+
 def test_what_is_not_positive_definite_has_none():
     matrix = positive(5)
     matrix[3, 3] = -1

@@ -171,7 +171,7 @@ class Fused:
         few = [ranks for ranks in own if ranks.whole is None]
         assert len(few) <= 1  # a second one would have the users learn again
         thorough = [ranks.whole for ranks in own if ranks.whole is not None]
-        wholes, parts, others = self._parted(users, thorough, bool(few))
+        wholes, parts, others = self._parted(users, thorough, bool(few)) if own else _Parted((), (), users)
         with one_torch_thread():
             for some in wholes:
                 # A user learns only once, so the rankings share all items' scores.
