@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -157,8 +158,8 @@ class DeviceMethod(Method):
 
     def effort(self, lengths: Tensor, n_items: int) -> float:
         """How many items could be scored in the time in which devices with so many samples learn from them. It decides
-        how often rounds are ranked."""
-        return float(lengths.sum())
+        how often rounds are ranked, and for how many users. Where rounds try settings, every one is for all users."""
+        return float(lengths.sum()) if self.most_rounds is None else math.inf
 
     def fetch(self, shared: Params, users: Tensor, rows: Rows) -> tuple[Params, Params]:
         """What the devices receive: rows [U, dim] for their item tables, their own copies [C, ...] of the layers."""
