@@ -26,6 +26,14 @@ def test_all_comparisons_are_corrected_together(finished):
     assert kept["a", "b", "set"].p == pytest.approx(alone.p) and kept["7", "b", "set"].verdict == "no claim"
 
 
+def test_a_claim_can_be_read_the_other_way_round(finished):
+    found = {(label, "set", "tuned"): finished(places) for label, places in (("a", 6), ("b", 0))}
+    claims = decide([("a", "b", "set"), ("b", "a", "set")], found)
+    one, other = claims["a", "b", "set"].turned, claims["b", "a", "set"]
+    assert one.verdict == other.verdict == "worse"
+    assert one.difference == pytest.approx(other.difference) and one.sampled == pytest.approx(other.sampled)
+
+
 def test_tuned_cells_count_before_clean_ones(finished):
     found = {(label, "set", "clean"): finished(places) for label, places in (("a", 6), ("b", 0))}
     assert decide([("a", "b", "set")], found)["a", "b", "set"].kind == "clean"

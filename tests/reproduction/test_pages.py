@@ -9,6 +9,7 @@ import pytest
 from federec.methods.registry import METHODS
 from federec.reproduction.budget import TRIALS, known
 from federec.reproduction.cells import SEEDS, Cell, Row
+from federec.reproduction.claims import decide
 from federec.reproduction.grids import Grid
 from federec.reproduction.jobs import jobs_of
 from federec.reproduction.pages import draw_figure, page_files, published, write_page
@@ -81,7 +82,7 @@ def test_a_claim_is_judged_by_full_ranking_of_tuned_cells(finished):
 
 
 def page(found, grid=GRID, file="trial.md"):
-    return page_files(grid, ["set"], found, [])[file]
+    return page_files(grid, ["set"], found, [], {})[file]
 
 
 def test_what_decides_comes_first_and_published_figures_are_beside_paper(finished, search, monkeypatch):
@@ -122,6 +123,26 @@ def test_a_page_of_tuned_rows_says_how_each_stands_to_the_best(finished, search)
     assert lines == [["| fedmf", "the best"], ["| popularity", "worse"]]
     assert "federec reproduce trial --trials 24 --seeds 3" in text
     assert "fresh |" not in page({key: finished() for key in found}, grid)
+
+
+def test_the_best_row_was_chosen_among_all_pairs(finished):
+    """What stands beside it is corrected for all pairs that could have been compared."""
+    rows = [replace(ROWS[0], label=f"row {n}") for n in range(6)]
+    grid = replace(GRID, rows=tuple(rows), claims=(), kinds=("tuned",))
+    found = {(row.label, "set", "tuned"): finished(n, users=40) for n, row in enumerate(rows)}
+    assert "Holm's correction over the 15 pairs of rows that could have been compared" in page(found, grid)
+    asked = [(row.label, "row 5", "set") for row in rows[:5]]
+    few, many = decide(asked, found), decide(asked, found, chosen_from=15)
+    assert all(many[one].p > few[one].p for one in asked)
+
+
+def test_a_page_says_of_a_pair_what_the_summary_says(finished):
+    found = {("fedmf", "set", "tuned"): finished(6), ("popularity", "set", "tuned"): finished(0)}
+    asked = ("popularity", "fedmf", "set")
+    summarised = {asked: decide([asked], found)[asked]._replace(p=0.7)}
+    text = page_files(GRID, ["set"], found, [], summarised)["trial.md"]
+    assert re.search(r"\| fedmf against popularity \| no clear difference \| \+[^|]*\| 0\.700 \|", text)
+    assert "Pairs that [What survives](summary.md) compares are judged there." in text
 
 
 def test_rows_that_are_not_there_are_named(finished):

@@ -93,7 +93,8 @@ def test_holm_adjusts_upwards_in_the_same_order_whatever_comes_first(p, random):
 
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
+    assert holm([]) == [] == holm([], 5)
+    assert holm([0.01, 0.04], 10) == pytest.approx([0.1, 0.36])  # chosen from ten
 
 
 def test_a_verdict_needs_three_seeds_and_significance():

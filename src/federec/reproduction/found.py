@@ -75,7 +75,7 @@ Key = tuple[str, str, str]
 Found = dict[Key, Finished]
 
 
-def collect(cells: Iterable[Cell], book: Book) -> Found:
+def collect(cells: Iterable[Cell], book: Book, may_be_none: bool = False) -> Found:
     """Finished runs by row, data and kind. Refuses if there is none, so that an empty page replaces no other."""
     found: Found = {}
     for cell in cells:
@@ -86,7 +86,7 @@ def collect(cells: Iterable[Cell], book: Book) -> Found:
         group.results.append(line)
         group.ranks.append({name: unpack(text) for name, text in line["ranks"].items()})
         group.search = book.search(cell.row, cell.data) if cell.kind == "tuned" else None
-    if not found:
+    if not found and not may_be_none:
         raise UserError(f"{book.path}: holds no finished run for this page; run some first, or name another --out")
     return found
 

@@ -24,7 +24,7 @@ from federec.data.sets import load
 from federec.errors import UserError
 from federec.reproduction.budget import search
 from federec.reproduction.cells import Cell, Kind, Row
-from federec.reproduction.records import Book, Line, line_of_run
+from federec.reproduction.records import Book, Line, line_of_run, revision
 from federec.runtimes.local import run
 
 
@@ -161,6 +161,7 @@ def run_jobs(todo: Sequence[Job], book: Book, processes: int, say: Callable[[str
 
 def _serve() -> None:
     """The process of a worker: jobs come as lines, and their lines go back."""
+    revision()  # of the sources that are loaded, whatever is committed while this process lives
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one, which stops it
     out, sys.stdout = sys.stdout, sys.stderr  # whatever a method prints is no line of a job
     lines: SimpleQueue[str] = SimpleQueue()

@@ -48,8 +48,8 @@ QUESTIONS = (
     ),
     Question(
         "order",
-        (("fednext", "ease"), ("fednext", "ials")),
-        (("fednext", "fedease"), ("fedsasrec", "sasrec")),
+        (("fednext", "ease"),),
+        (("fednext", "ials"), ("fednext", "fedease"), ("fedsasrec", "sasrec")),
         (("fedsasrec", "fednext"),),
     ),
     Question(

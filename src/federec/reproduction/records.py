@@ -14,6 +14,7 @@ import subprocess
 import threading
 import zlib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,10 @@ def unpack(text: str) -> NDArray[np.int64]:
     return np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8).astype(np.int64)
 
 
+@cache
 def revision() -> str:
     """The commit that last changed federec's sources, or its version where they are not in a git checkout. Pages and
-    records that are committed beside them change nothing."""
+    records that are committed beside them change nothing. Git is asked once: a process goes on with what it loaded."""
     known = os.environ.get("FEDEREC_COMMIT")
     if known:
         return known

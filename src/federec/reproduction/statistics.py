@@ -109,13 +109,15 @@ def _residual(table: NDArray[np.float64]) -> float:
     return float((rest**2).sum() / ((seeds - 1) * (users - 1))) if seeds > 1 else 0.0
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: Sequence[float], count: int = 0) -> list[float]:
     """The p-values, adjusted for how many there are (Holm, 1979): claiming all below 0.05 makes any wrong claim with a
-    chance of at most 5 %, however the comparisons depend on each other."""
+    chance of at most 5 %, however the comparisons depend on each other. With a larger `count` they were chosen from so
+    many, of which the others could have any p-value."""
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    factors = max(len(p), count) - np.arange(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1)
     return [float(value) for value in adjusted]
 
 

@@ -36,10 +36,16 @@ def write_summary(book: Book, out: Path, data: Sequence[str] = ()) -> Path:
     return path
 
 
-def tuned_runs(book: Book, data: Sequence[str]) -> Found:
+def tuned_runs(book: Book, data: Sequence[str], may_be_none: bool = False) -> Found:
     """The finished tuned runs on these data sets."""
     cells = [Cell(row, name, "tuned", seed) for row in TUNED.rows for name in data for seed in range(SEEDS["tuned"])]
-    return collect(cells, book)
+    return collect(cells, book, may_be_none)
+
+
+def judged_pairs(book: Book) -> dict[Asked, Claim]:
+    """What the summary of these records says, pair by pair."""
+    found = tuned_runs(book, TUNED.data, may_be_none=True)
+    return judge([row.label for row in TUNED.rows if row.federated], TUNED.data, found)
 
 
 def judge(federated: Sequence[str], data: Sequence[str], found: Found) -> dict[Asked, Claim]:
@@ -88,7 +94,7 @@ def answer(question: Question, data: Sequence[str], claims: Mapping[Asked, Claim
     if not deciding:
         return f"**{idea}** is not measured yet."
     sentences = [f"**{idea} {_helps(deciding)}.**", tell(question.pairs[0], data, claims)]
-    if rest := _known(question.pairs[1:], data, claims):
+    if rest := _judged(_known(question.pairs[1:], data, claims)):
         named = listed(list(dict.fromkeys(f"{first} against {second}" for first, second, _ in rest)))
         better, worse = (_times(sum(c.verdict == word for c in rest.values())) for word in ("better", "worse"))
         sentences.append(f"In {_count(len(rest), 'comparison')} of {named} it is {better} better and {worse} worse.")
@@ -96,21 +102,26 @@ def answer(question: Question, data: Sequence[str], claims: Mapping[Asked, Claim
     planned = sum(
         has_order(first, name) and has_order(second, name) for first, second in question.pairs for name in data
     )
-    if len(deciding) < planned:
-        sentences.append(f"So far {len(deciding)} of {planned} comparisons are measured.")
+    if (count := len(_judged(deciding))) < planned:
+        sentences.append(f"So far {count} of {planned} comparisons are measured.")
     return " ".join(filter(None, sentences))
 
 
+def _judged(claims: Mapping[Asked, Claim]) -> dict[Asked, Claim]:
+    """Those with enough seeds."""
+    return {asked: claim for asked, claim in claims.items() if claim.verdict != "no claim"}
+
+
 def _helps(claims: Mapping[Asked, Claim]) -> str:
-    """An idea helps if more than half of the claims say so, and in some cases if a quarter of them and more than those
-    that say the opposite. That there is no clear difference does not show that there is none."""
-    verdicts = [claim.verdict for claim in claims.values() if claim.verdict != "no claim"]
+    """An idea helps if more than half of the claims say so, and in some cases if more of them than say the opposite.
+    That there is no clear difference does not show that there is none."""
+    verdicts = [claim.verdict for claim in _judged(claims).values()]
     better, worse = verdicts.count("better"), verdicts.count("worse")
     if not verdicts:
         return "has too few seeds for a claim"
     if 2 * better > len(verdicts):
         return "helps"
-    return "helps in some cases only" if better > worse and 4 * better >= len(verdicts) else "shows no clear gain"
+    return f"helps in {better} of {len(verdicts)} comparisons" if better > worse else "shows no clear gain"
 
 
 _NAMED = 3
@@ -179,8 +190,10 @@ def goal(federated: Sequence[str], data: Sequence[str], found: Found, claims: Ma
         behind: dict[str, str] = {}
         for name in data:
             if name in TIMED and (leaders := _leaders(federated, name, found, fresh)):
-                gain = _gain(*leaders)
-                (ahead if gain >= GOAL else behind)[name] = f"{name} ({leaders[0][0]}, {gain:+.0f} %)"
+                gain, claim = _gain(*leaders), claims.get((leaders[0][0], leaders[1][0], name))
+                doubt = ", not a clear difference" if not fresh and claim and claim.verdict != "better" else ""
+                told = f"{name} ({leaders[0][0]}, {gain:+.1f} %{doubt if gain >= GOAL else ''})"
+                (ahead if gain >= GOAL else behind)[name] = told
         if ahead or behind:
             sentences.append(
                 f"{start} federated method is at least {GOAL:g} % ahead of the best centralised method without order "
@@ -189,6 +202,9 @@ def goal(federated: Sequence[str], data: Sequence[str], found: Found, claims: Ma
             )
         if not fresh:
             sentences += _reasons(behind, claims)
+            for label in WITHOUT_ORDER:
+                if absent := [name for name in data if name in TIMED and (label, name, "tuned") not in found]:
+                    sentences.append(f"Of the centralised ones {label} is not measured yet on {listed(absent)}.")
     return " ".join(sentences) + "\n" if sentences else "Nothing was run yet on data sets with times.\n"
 
 
@@ -225,7 +241,7 @@ def _race(federated: Sequence[str], data: Sequence[str], found: Found, claims: M
         return ""
     note = (
         "NDCG@10 against all items in percent; the gain is relative. The best of many methods is chosen by the figures "
-        "of this table, which flatters it a little."
+        "of this table, which flatters it, and its verdict, a little."
     )
     fresh_note = (
         "The same with fresh histories: methods that read a history when they score also know the validation item. The "
@@ -259,11 +275,11 @@ def _answers(question: Question, data: Sequence[str], claims: Mapping[Asked, Cla
 
 def _verdicts(claims: Mapping[str, Claim]) -> str:
     """On how many data sets a pair has each verdict."""
-    found = [claim.verdict for claim in claims.values()]
+    found = [claim.verdict for claim in claims.values() if claim.verdict != "no claim"]
     clear = [f"{word} on {found.count(word)}" for word in ("better", "worse") if word in found]
     if clear:
         return f"{' and '.join(clear)} of {len(found)}"
-    return "no clear difference" if "no clear difference" in found else "no claim"
+    return "no clear difference" if found else "no claim"
 
 
 def _difference(name: str, claim: Claim) -> str:

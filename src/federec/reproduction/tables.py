@@ -268,8 +268,8 @@ def budget(found: Found) -> str:
     count = f"{'up to ' * (len(trials) > 1)}{trials[-1]}"
     seeds = sorted({seed for group in tuned.values() for seed in group.seeds})
     return (
-        f"Every row was tuned on each data set with the same budget: {count} trials, chosen by Optuna's TPE sampler "
-        "or, for closed forms, from a grid of as many, and judged by NDCG@10 against all items on validation. Its "
-        f"figures come from runs with the seeds {listed([*map(str, seeds)])}"
+        f"Where a row has tuned figures, it was tuned on that data set with the same budget: {count} trials, chosen by "
+        "Optuna's TPE sampler or, for closed forms, from a grid of at most as many, and judged by NDCG@10 against all "
+        f"items on validation. They come from runs with the seeds {listed([*map(str, seeds)])}, unless fewer are named"
         + (f". There was nothing to tune for {fixed}." if fixed else ".")
     )
