@@ -164,6 +164,12 @@ def test_what_is_picked_by_candidates_measures_them_in_a_brief_round_too(small, 
     assert "sampled" in worker.play(1).valid
 
 
+def test_every_round_that_tries_settings_is_ranked_for_all_users(random_split):
+    method = METHODS["fedease"](l2=[float(n) for n in range(1, 25)])
+    worker = trainer(method, random_split(users=230, items=60), protocol("clean"), 1, rounds=24)
+    assert worker.selection.schedule == (len(worker.evaluator.users), 1)
+
+
 def test_ncf_ranks_as_devices_do(random_split):
     """Candidates in every round, pair by pair; all items only in some."""
     worker = trainer(METHODS["ncf"](dim=4), random_split(users=30, items=3000), protocol("clean"), 1, rounds=20)
