@@ -88,7 +88,8 @@ def _pool(count: int) -> ThreadPoolExecutor:
 
 
 def _begin() -> None:
-    """In a thread that first uses torch, it takes the number of threads that was set last in any: here, not later."""
+    """Torch gives a thread its number of threads when that first uses torch: the number that was set last anywhere. So
+    it is used first, and then set."""
     torch.get_num_threads()
     torch.set_num_threads(1)
 

@@ -76,7 +76,8 @@ Found = dict[Key, Finished]
 
 
 def collect(cells: Iterable[Cell], book: Book, may_be_none: bool = False) -> Found:
-    """Finished runs by row, data and kind. Refuses if there is none, so that an empty page replaces no other."""
+    """Finished runs by row, data and kind. Refuses if there is none, so that an empty page replaces no other, unless
+    there `may_be_none`."""
     found: Found = {}
     for cell in cells:
         line = book.run(cell)

@@ -11,7 +11,7 @@ from federec.reproduction.found import Finished, Found
 from federec.reproduction.grids import GRIDS, TUNED, Grid, has_order
 from federec.reproduction.questions import QUESTIONS
 from federec.reproduction.records import Book
-from federec.reproduction.summary import judge, tell, tuned_runs
+from federec.reproduction.summary import judged_pairs, tell, tuned_runs
 from federec.reproduction.tables import METRICS, SLASH, markdown, size, spread
 
 Pair = tuple[str, str]
@@ -34,8 +34,7 @@ class Measured(NamedTuple):
 def measured(book: Book) -> Measured:
     """What the records hold."""
     found = tuned_runs(book, TUNED.data)
-    federated = [row.label for row in TUNED.rows if row.federated]
-    return Measured(found, judge(federated, TUNED.data, found))
+    return Measured(found, judged_pairs(found))
 
 
 def outcome(name: str, known: Measured, pages: Collection[str] = ()) -> str:

@@ -16,9 +16,9 @@ from federec.reproduction.cells import Cell
 from federec.reproduction.claims import Asked, Claim, corrected, decide
 from federec.reproduction.figures import pyplot, svg
 from federec.reproduction.found import DECIDES, DECIDING, Found, best, collect
-from federec.reproduction.grids import ABOUT, Grid
+from federec.reproduction.grids import ABOUT, TUNED, Grid
 from federec.reproduction.records import Book
-from federec.reproduction.summary import judged_pairs
+from federec.reproduction.summary import judged_pairs, tuned_runs
 from federec.reproduction.tables import Published
 
 _FIGURES = "Figures are percent, mean ± standard deviation over seeds."
@@ -45,7 +45,8 @@ def write_page(grid: Grid, cells: Sequence[Cell], book: Book, out: Path, options
     """Write `<name>.md`, `<name>.csv` and a figure for each data set with finished runs. `options` are what the command
     was given besides the table, seeds and trials."""
     data = list(dict.fromkeys(cell.data for cell in cells))
-    written = page_files(grid, data, collect(cells, book), options, judged_pairs(book))
+    summarised = judged_pairs(tuned_runs(book, TUNED.data, may_be_none=True))
+    written = page_files(grid, data, collect(cells, book), options, summarised)
     make_folder(out)
     for name, text in written.items():
         write_atomic(out / name, text)

@@ -42,9 +42,8 @@ def tuned_runs(book: Book, data: Sequence[str], may_be_none: bool = False) -> Fo
     return collect(cells, book, may_be_none)
 
 
-def judged_pairs(book: Book) -> dict[Asked, Claim]:
-    """What the summary of these records says, pair by pair."""
-    found = tuned_runs(book, TUNED.data, may_be_none=True)
+def judged_pairs(found: Found) -> dict[Asked, Claim]:
+    """What the summary of all tuned runs says, pair by pair."""
     return judge([row.label for row in TUNED.rows if row.federated], TUNED.data, found)
 
 
@@ -113,7 +112,7 @@ def _judged(claims: Mapping[Asked, Claim]) -> dict[Asked, Claim]:
 
 
 def _helps(claims: Mapping[Asked, Claim]) -> str:
-    """An idea helps if more than half of the claims say so, and in some cases if more of them than say the opposite.
+    """An idea helps if more than half of the claims say so, and in some cases if more say so than say the opposite.
     That there is no clear difference does not show that there is none."""
     verdicts = [claim.verdict for claim in _judged(claims).values()]
     better, worse = verdicts.count("better"), verdicts.count("worse")
