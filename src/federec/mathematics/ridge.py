@@ -1,5 +1,6 @@
 """Ridge regression whose system is so large that there must be no second copy of it. On a CPU SciPy's LAPACK solves it:
-torch's, by Intel, takes more than twice as long on a processor by AMD."""
+torch's, by Intel, takes more than twice as long on a processor by AMD. Where few items meet, most of them are
+eliminated before (`mathematics.elimination`)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import lapack  # type: ignore[import-untyped]
+from scipy.sparse import csr_array, diags_array  # type: ignore[import-untyped]
 from torch import Tensor
+
+from federec.mathematics.elimination import SPARSE, eliminate
 
 _BLOCK = 512  # rows that are mirrored together
 
@@ -20,6 +24,16 @@ def block_ridge(
     """(A + diag(penalties))^-1 Y, [kinds, n, m]. `blocks` has, for a <= b, the block (a, b) [n, n] of the symmetric A;
     `targets` are the blocks [n, m] of Y. Computed in 64 bits, in which the system takes as much memory as 64-bit
     numbers must; not a number where A is not positive definite, as when there is too much noise in it."""
+    first = blocks[0, 0]
+    sparse = not first.is_cuda and int(first.count_nonzero()) <= SPARSE * first.numel()
+    try:
+        return (_sparse if sparse else _dense)(blocks, targets, penalties)
+    except (torch.linalg.LinAlgError, np.linalg.LinAlgError):  # type: ignore[attr-defined]
+        return torch.stack([torch.full_like(target, torch.nan) for target in targets])
+
+
+def _dense(blocks: Mapping[tuple[int, int], Tensor], targets: Sequence[Tensor], penalties: Sequence[float]) -> Tensor:
+    """By a dense solver."""
     kinds, (width, outputs) = len(targets), targets[0].shape
     system = targets[0].new_empty(kinds, width, kinds, width, dtype=torch.float64)
     for (a, b), block in blocks.items():
@@ -30,12 +44,33 @@ def block_ridge(
     transposed = targets[0].new_empty(outputs, kinds, width, dtype=torch.float64)
     for a, target in enumerate(targets):
         transposed[:, a] = target.mT
-    try:
-        solved = _solved(system.view(kinds * width, -1), transposed.view(outputs, -1))
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        solved = transposed.view(outputs, -1).mT.fill_(torch.nan)
+    solved = _solved(system.view(kinds * width, -1), transposed.view(outputs, -1))
     del system
     return solved.float().view(kinds, width, outputs).contiguous()
+
+
+def _sparse(blocks: Mapping[tuple[int, int], Tensor], targets: Sequence[Tensor], penalties: Sequence[float]) -> Tensor:
+    """By elimination, and a dense solver for what it leaves. The unknowns of an item are side by side."""
+    kinds, (width, outputs) = len(targets), targets[0].shape
+    mirrored = {(b, a): block.mT for (a, b), block in blocks.items()}
+    system = _by_item(mirrored | dict(blocks), kinds, kinds) + diags_array(np.tile(penalties, width), format="csr")
+    left = eliminate(system, _by_item({(a, 0): block for a, block in enumerate(targets)}, kinds, 1), kinds)
+    solution = np.zeros((kinds * width, outputs))
+    if len(left.places):
+        rest, transposed = left.system.toarray(), np.ascontiguousarray(left.target.toarray().T)
+        solution[left.places] = _solved(torch.from_numpy(rest), torch.from_numpy(transposed)).numpy()
+    left.complete(solution)
+    return torch.from_numpy(solution).float().view(width, kinds, outputs).transpose(0, 1).contiguous()
+
+
+def _by_item(blocks: Mapping[tuple[int, int], Tensor], rows: int, columns: int) -> csr_array:
+    """The matrix whose row `i rows + a` and column `j columns + b` has the number (i, j) of block (a, b)."""
+    height, width = blocks[0, 0].shape
+    places = {pair: block.numpy().nonzero() for pair, block in blocks.items()}
+    row = np.concatenate([i * rows + a for (a, _), (i, _) in places.items()])
+    column = np.concatenate([j * columns + b for (_, b), (_, j) in places.items()])
+    value = np.concatenate([blocks[pair].numpy()[place] for pair, place in places.items()], dtype=np.float64)
+    return csr_array((value, (row, column)), shape=(height * rows, width * columns))
 
 
 def inverse(system: Tensor) -> Tensor:

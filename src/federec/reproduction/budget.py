@@ -44,14 +44,19 @@ how much an old item keeps, how a rate falls."""
 
 GRIDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "ease": {"l2": [round(10 * 2000 ** (i / 23), 1) for i in range(24)]},
-    "fedease": {"l2": [100.0, 300.0, 1000.0, 3000.0], "recency": [0.0, 3.0, 10.0], "window": [0.0, 100.0]},
+    "fedease": {"l2": [10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0], "recency": [3.0, 10.0], "window": [0.0, 100.0]},
     "fednext": {
         "half_lives": [[1.0, 8.0, 0.0], [2.0, 16.0, 0.0]],
-        "l2": [100.0, 300.0, 1000.0, 3000.0],
-        "blend": [0.0, 0.3, 1.0],
+        "l2": [30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0],
+        "blend": [0.0, 1.0],
     },
 }
 """What methods in closed form try, a setting a round."""
+
+
+def grid_of(method: str, ordered: bool) -> Mapping[str, Sequence[Any]]:
+    """What a method in closed form tries; nothing for others. Without times, FedEASE is EASE from sums."""
+    return GRIDS.get("ease" if method == "fedease" and not ordered else method, {})
 
 
 def known(method: str, n_items: int) -> dict[str, Any]:
@@ -100,9 +105,7 @@ def search(
 ) -> Iterator[Line]:
     """Tune a row on a data set: a line for each trial, and at the end one with what was found. `before` are the trials
     that were made already."""
-    grid = GRIDS.get(row.method, {})
-    if data.times is None:
-        grid = {key: values for key, values in grid.items() if key not in ("recency", "window")}
+    grid = grid_of(row.method, ordered=data.times is not None)
     config = Cell(row, name, "tuned", SEED, rounds).config(grid, device)
     hint = known(row.method, data.n_items)
     over = {} if grid else space(config.build(), hint)

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, diags_array
+
+from federec.mathematics import ridge
+from federec.mathematics.elimination import SPARSE, eliminate, independent
+
+
+def sparse_system(n_items, width, seed, density=0.01):
+    """A positive definite system and its targets, of items that meet with this chance."""
+    random = np.random.default_rng(seed)
+    having = random.random((2 * n_items, n_items, 1)) < density
+    x = (having * random.random((2 * n_items, n_items, width))).reshape(2 * n_items, -1)
+    return csr_array(x.T @ x + np.eye(n_items * width)), csr_array(x.T @ (random.random((2 * n_items, 7)) < density))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_the_solution_is_that_of_the_whole_system(width):
+    system, target = sparse_system(150, width, seed=width)
+    left = eliminate(system, target, width)
+    assert len(left.levels) > 1 and 0 < len(left.places) < system.shape[0]
+    solution = np.zeros(target.shape)
+    solution[left.places] = np.linalg.solve(left.system.toarray(), left.target.toarray())
+    left.complete(solution)
+    np.testing.assert_allclose(solution, np.linalg.solve(system.toarray(), target.toarray()), atol=1e-12)
+
+
+def test_nothing_is_eliminated_where_most_items_meet():
+    system, target = sparse_system(40, 2, seed=0, density=0.3)
+    left = eliminate(system, target, 2)
+    assert not left.levels and left.system is system and left.target is target
+
+
+def test_items_that_meet_none_leave_nothing_to_solve():
+    left = eliminate(csr_array(diags_array(np.arange(1.0, 11.0))), csr_array(np.eye(10)), 2)
+    assert len(left.places) == 0
+    solution = np.zeros((10, 10))
+    left.complete(solution)
+    np.testing.assert_allclose(solution, np.diag(1 / np.arange(1.0, 11.0)))
+
+
+@given(st.integers(1, 30), st.floats(0, 0.5), st.integers(0, 99))
+def test_no_two_chosen_items_meet_and_no_other_could_be_chosen(n, density, seed):
+    meets = np.random.default_rng(seed).random((n, n)) < density
+    meets |= meets.T | np.eye(n, dtype=bool)
+    graph = csr_array(meets.astype(float))
+    taken = independent(graph.indptr, graph.indices)
+    assert (meets[taken][:, taken].sum(1) == 1).all()
+    assert meets[:, taken].any(1).all()
+
+
+def some_blocks(n, kinds, seed):
+    random = np.random.default_rng(seed)
+    having = random.random((3 * n, n)) < 0.01
+    having[:, :5] = False  # items that nobody has
+    xs = [torch.from_numpy(having * random.random((3 * n, n))).float() for _ in range(kinds)]
+    blocks = {(a, b): xs[a].T @ xs[b] for a in range(kinds) for b in range(a, kinds)}
+    targets = [x.T @ torch.from_numpy(random.random((3 * n, 9)) < 0.02).float() for x in xs]
+    return blocks, targets, [2.0 * 5**a for a in range(kinds)]
+
+
+@pytest.mark.parametrize("kinds", [1, 3])
+def test_a_sparse_system_of_blocks_has_the_solution_of_the_dense_solver(monkeypatch, kinds):
+    blocks, targets, penalties = some_blocks(120, kinds, seed=kinds)
+    assert blocks[0, 0].count_nonzero() < SPARSE * blocks[0, 0].numel()
+    found = ridge.block_ridge(blocks, targets, penalties)
+    torch.testing.assert_close(found, ridge._dense(blocks, targets, penalties), rtol=1e-5, atol=1e-9)
+    assert (found[:, :5] == 0).all() and found.is_contiguous()
+    monkeypatch.setattr(ridge, "_dense", lambda *given: pytest.fail("solved as a whole"))
+    ridge.block_ridge(blocks, targets, penalties)
+
+
+def test_a_sparse_system_that_is_not_positive_definite_gives_no_numbers():
+    blocks, targets, penalties = some_blocks(60, 2, seed=0)
+    blocks[0, 0] = blocks[0, 0] - 100 * torch.eye(60)
+    assert ridge.block_ridge(blocks, targets, penalties).isnan().all()
