@@ -9,7 +9,7 @@ from federec.data.sets import load
 from federec.methods.registry import METHODS
 from federec.plugins.registry import build
 from federec.reproduction import budget
-from federec.reproduction.budget import FIXED, GRIDS, SEED, TRIALS, known, search, space
+from federec.reproduction.budget import FIXED, GRIDS, SEED, TRIALS, Search, known, space
 from federec.reproduction.cells import SEEDS, Cell, Row
 from federec.reproduction.grids import TUNED
 from federec.reproduction.tune import space_of
@@ -54,22 +54,25 @@ def test_no_trial_has_a_seed_that_is_reported():
 def test_a_search_stops_what_is_behind_and_goes_on_after_an_interruption(ratings, monkeypatch):
     monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda trial: trial.number in (2, 4))
     row, data = Row("fedmf", "fedmf", settings={"dim": 4}), load(str(ratings))
-    lines = list(search(row, str(ratings), data, [], 4, 3, "cpu"))
+    search = Search.of(row, str(ratings), data, 3)
+    lines = list(search.lines(data, [], 4))
     *trials, found = json.loads(json.dumps(lines))
     assert [line["pruned"] for line in trials] == [False, False, True, False]
     assert trials[0]["params"]["lr"] == 0.1 and trials[1]["params"]["lr"] == known("fedmf", 30)["lr"]
     finished = [line["value"] for line in trials if not line["pruned"]]
     assert (found["trials"], found["pruned"], found["value"]) == (4, 1, max(finished))
     assert found["start"] == trials[0]["value"] and found["best"].keys() == found["space"].keys()
-    *more, again = search(row, str(ratings), data, trials, 5, 3, "cpu")
+    others = [{**trials[0], "rounds": 9}, {**trials[0], "params": trials[0]["params"] | {"lr": 1e9}}]
+    assert search.includes(trials[0]) and not any(map(search.includes, others))
+    *more, again = search.lines(data, [*others, *trials], 5)
     assert [line["pruned"] for line in more] == [True] and (again["trials"], again["pruned"]) == (5, 2)
     assert again["value"] == found["value"] and more[0]["params"] not in [line["params"] for line in trials]
 
 
 def test_a_closed_form_is_searched_in_one_run(ratings, monkeypatch):
     monkeypatch.setitem(budget.GRIDS, "fedease", {"l2": [1.0, 10.0], "recency": [0.0, 2.0]})
-    row = Row("fedease", "fedease")
-    (found,) = search(row, str(ratings), load(str(ratings)), [], 24, None, "cpu")
+    data = load(str(ratings))
+    (found,) = Search.of(Row("fedease", "fedease"), str(ratings), data, None).lines(data, [], 24)
     assert found["trials"] == 4 and found["best"] == {k: [v] for k, v in zip(*_winner(ratings), strict=True)}
 
 

@@ -7,6 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
+from federec.data.sets import load
+from federec.reproduction.budget import Search
 from federec.reproduction.cells import Cell, Row
 from federec.reproduction.jobs import jobs_of, run_jobs
 from federec.reproduction.records import Book
@@ -31,11 +33,25 @@ def test_a_job_is_what_is_left_of_a_row(ratings, tmp_path):
     book.add({"row": "fedmf", "data": data, "line": "trial", "params": {"lr": 0.2}})
     left = jobs_of(cells, book, 7, "cpu")
     assert left[0].seeds == (1,) and [trial["params"] for trial in left[3].before] == [{"lr": 0.2}]
-    book.add({"row": "fedmf", "data": data, "line": "search", "best": {"lr": 0.5}})
+    space = Search.of(FEDMF, data, load(data), 1).space
+    found = {"line": "search", "best": {"lr": 0.5}, "trials": 7, "rounds": 1, "space": space}
+    book.add({"row": "fedmf", "data": data, **found})
     (tuned,) = [job for job in jobs_of(cells, book, 7, "cpu") if (job.row, job.kind) == (FEDMF, "tuned")]
     assert tuned.trials == 0 and tuned.best == {"lr": 0.5}
     told = [*tuned.work()]
     assert [line["config"]["settings"]["lr"] for line in told] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("other", "again"),
+    [({}, False), ({"trials": 8}, False), ({"trials": 6}, True), ({"rounds": 2}, True), ({"space": {}}, True)],
+)
+def test_a_search_of_something_else_is_made_again(ratings, tmp_path, other, again):
+    book, data = Book(tmp_path / "records"), str(ratings)
+    found = {"best": {"lr": 0.5}, "trials": 7, "rounds": 1, "space": Search.of(FEDMF, data, load(data), 1).space}
+    book.add({"row": "fedmf", "data": data, "line": "search", **found, **other})
+    (job,) = jobs_of([Cell(FEDMF, data, "tuned", 0, 1)], book, 7, "cpu")
+    assert (job.trials > 0) == again
 
 
 @pytest.mark.thorough

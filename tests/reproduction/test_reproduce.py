@@ -6,6 +6,7 @@ import pytest
 
 import federec as fr
 from federec.reproduction.grids import TUNED, grid
+from federec.reproduction.records import Book
 from federec.reproduction.reproduce import cells_of
 
 pytest.importorskip("matplotlib", reason="pip install federec[results]")
@@ -37,6 +38,12 @@ def test_a_table_is_run_once_and_goes_on_where_it_stopped(tmp_path, monkeypatch)
     said.clear()
     assert fr.reproduce("all", **given, seeds=2, page_only=True, say=said.append).pages[-1].name == "summary.md"
     assert said == []
+
+
+def test_two_processes_do_not_work_on_the_same_records(tmp_path):
+    with Book(tmp_path / "records").held(), pytest.raises(fr.UserError, match="another `federec reproduce` is at work"):
+        fr.reproduce("fedrap", data="tastes", only="popularity", rounds=1, seeds=1, out=tmp_path)
+    assert [*(tmp_path / "records").glob("*.jsonl")] == []
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from federec.data.interactions import Interactions
 from federec.errors import needs
 from federec.methods.base import DeviceMethod, Method
 from federec.reproduction.cells import Cell, Row
-from federec.reproduction.records import Line, revision
-from federec.reproduction.tune import around, configured, searchable, space_of
+from federec.reproduction.records import Line
+from federec.reproduction.tune import Ends, around, configured, searchable, space_of
 from federec.runs.config import RunConfig
 from federec.runtimes.local import run
 
@@ -100,50 +101,78 @@ def space(method: Method, hint: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def search(
-    row: Row, name: str, data: Interactions, before: Sequence[Line], trials: int, rounds: int | None, device: str
-) -> Iterator[Line]:
-    """Tune a row on a data set: a line for each trial, and at the end one with what was found. `before` are the trials
-    that were made already."""
-    grid = grid_of(row.method, ordered=data.times is not None)
-    config = Cell(row, name, "tuned", SEED, rounds).config(grid, device)
-    hint = known(row.method, data.n_items)
-    over = {} if grid else space(config.build(), hint)
-    lines = _trials(config, data, over, hint, before, trials) if over else _rounds(config, data, grid)
-    for line in lines:
-        yield {"data": name, "row": row.label, "commit": revision(), **line}
+@dataclass(frozen=True)
+class Search:
+    """What is tried for a row on a data set."""
+
+    config: RunConfig
+    grid: Mapping[str, Sequence[Any]]
+    """Of a method in closed form."""
+    ends: Mapping[str, Ends]
+    """Of all others."""
+    hint: Mapping[str, Any]
+    rounds: int | None
+    """Of each trial, where they are not those of the method."""
+
+    @classmethod
+    def of(cls, row: Row, name: str, data: Interactions, rounds: int | None, device: str = "cpu") -> Search:
+        """The search for the settings of a row on a data set of this name."""
+        grid = grid_of(row.method, ordered=data.times is not None)
+        config = Cell(row, name, "tuned", SEED, rounds).config(grid, device)
+        hint = known(row.method, data.n_items)
+        over = {} if grid else space(config.build(), hint)
+        return cls(config, grid, space_of(config.build(), config, over) if over else {}, hint, rounds)
+
+    @property
+    def space(self) -> dict[str, Any]:
+        """As records have it."""
+        ends = {k: list(e.choices) if e.choices else {"from": e.low, "to": e.high} for k, e in self.ends.items()}
+        return {**self.grid, **ends}
+
+    def is_answered(self, line: Line, trials: int) -> bool:
+        """Whether a finished search is this one, with at least as many trials."""
+        enough = line["trials"] >= trials or not self.ends
+        return enough and line["space"] == self.space and line.get("rounds") == self.rounds
+
+    def includes(self, line: Line) -> bool:
+        """Whether a trial may be one of this search."""
+        params = line["params"]
+        inside = params.keys() == self.ends.keys() and all(params[k] in ends for k, ends in self.ends.items())
+        return inside and line.get("rounds") == self.rounds
+
+    def lines(self, data: Interactions, before: Sequence[Line], trials: int) -> Iterator[Line]:
+        """A line for each trial that is not among those `before`, and at the end one with what was found."""
+        if not self.ends:
+            found = _rounds(self, data)
+        else:
+            found = _trials(self, data, [line for line in before if self.includes(line)], trials)
+        for line in found:
+            yield {"rounds": self.rounds, **line}
 
 
-def _rounds(config: RunConfig, data: Interactions, grid: Mapping[str, Sequence[Any]]) -> Iterator[Line]:
+def _rounds(search: Search, data: Interactions) -> Iterator[Line]:
     """The search of a method that tries the settings of a grid as rounds, or has nothing to search."""
-    outcome = run(config, data, None, brief=True)
+    outcome = run(search.config, data, None, brief=True)
     yield {
         "line": "search",
-        "trials": outcome.result["rounds"] if grid else 0,
+        "trials": outcome.result["rounds"] if search.grid else 0,
         "pruned": 0,
         "start": None,
         "value": outcome.valid["full"]["ndcg@10"],
         "best": outcome.method.tried(outcome.result["best_round"]),
-        "space": dict(grid),
+        "space": search.space,
     }
 
 
-def _trials(
-    config: RunConfig,
-    data: Interactions,
-    over: Mapping[str, Any],
-    hint: Mapping[str, Any],
-    before: Sequence[Line],
-    trials: int,
-) -> Iterator[Line]:
+def _trials(search: Search, data: Interactions, before: Sequence[Line], trials: int) -> Iterator[Line]:
     """The search of all other methods."""
-    optuna, method = needs("optuna"), config.build()
-    states, ends = optuna.trial.TrialState, space_of(method, config, over)
+    optuna, config, ends = needs("optuna"), search.config, search.ends
+    method, states = config.build(), optuna.trial.TrialState
     distributions = {key: each.distribution() for key, each in ends.items()}
     study = _study(optuna, distributions, before)
     own = {key: each.start for key, each in ends.items() if each.start is not None}
-    known_too = own | {key: value for key, value in hint.items() if key in ends}
-    for start in [own, *([known_too] if hint else [])][len(before) :]:
+    known_too = own | {key: value for key, value in search.hint.items() if key in ends}
+    for start in [own, *([known_too] if search.hint else [])][len(before) :]:
         study.enqueue_trial(start)
     for _ in range(trials - len(before)):
         trial, steps = study.ask(distributions), dict[int, float]()
@@ -173,7 +202,7 @@ def _trials(
         "value": study.best_value,
         "start": finished[0].value,
         "best": _rounded(study.best_params),
-        "space": {k: list(e.choices) if e.choices else {"from": e.low, "to": e.high} for k, e in ends.items()},
+        "space": search.space,
     }
 
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 
 from federec.data.sets import load
 from federec.errors import UserError
-from federec.reproduction.budget import search
+from federec.reproduction.budget import Search
 from federec.reproduction.cells import Cell, Kind, Row
 from federec.reproduction.records import Book, Line, line_of_run, revision
 from federec.runtimes.local import run
@@ -50,9 +51,10 @@ class Job:
         """Everything that is to be done, line by line."""
         data, best = load(self.data), self.best
         if self.trials:
-            for line in search(self.row, self.data, data, self.before, self.trials, self.rounds, self.device):
+            search = Search.of(self.row, self.data, data, self.rounds, self.device)
+            for line in search.lines(data, self.before, self.trials):
                 best = line.get("best")
-                yield line
+                yield {"data": self.data, "row": self.row.label, "commit": revision(), **line}
         for seed in self.seeds:
             cell = Cell(self.row, self.data, self.kind, seed, self.rounds)
             yield line_of_run(cell, run(cell.config(best, self.device), data, None, brief=True))
@@ -66,13 +68,17 @@ def jobs_of(cells: Iterable[Cell], book: Book, trials: int, device: str) -> list
     """What is left to do for these cells, the data sets one after the other."""
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:
-        if book.run(cell) is None:
-            groups.setdefault((cell.data, cell.row.label, cell.kind), []).append(cell)
-    jobs = []
+        groups.setdefault((cell.data, cell.row.label, cell.kind), []).append(cell)
+    jobs, data = [], cache(load)
     for group in groups.values():
-        first, seeds = group[0], tuple(cell.seed for cell in group)
+        first = group[0]
         found = book.search(first.row, first.data) if first.kind == "tuned" else None
+        if found and not Search.of(first.row, first.data, data(first.data), first.rounds).is_answered(found, trials):
+            found = None
         missing = first.kind == "tuned" and found is None
+        seeds = tuple(cell.seed for cell in group if missing or book.run(cell) is None)
+        if not seeds:
+            continue
         jobs.append(
             Job(
                 *(first.row, first.data, first.kind, seeds, first.rounds, device),

@@ -13,13 +13,15 @@ import os
 import subprocess
 import threading
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 import federec
@@ -167,6 +169,23 @@ class Book:
                 out.write(_text(line))
         except OSError as error:
             raise cannot_write(file, error) from None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While work goes on: another process that tidied the same records would lose what this one adds."""
+        make_folder(self.path)
+        lock = FileLock(self.path / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            remedy = "wait for it, or name another --out"
+            raise UserError(f"{self.path}: another `federec reproduce` is at work on these records; {remedy}") from None
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _file(self, data: str) -> Path:
         return self.path / f"{Path(data).name.split('.')[0]}.jsonl"

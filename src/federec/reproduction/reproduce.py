@@ -75,12 +75,14 @@ def reproduce(
     if not page_only:
         all_ = dict.fromkeys(cell for some in cells.values() for cell in some)
         asked = [cell for cell in all_ if tuned or table == "tuned" or cell.kind != "tuned"]
-        todo = jobs_of(asked, book, trials, device)
-        if todo:
-            book.tidy()
-            say(f"{sum(len(job.seeds) for job in todo)} runs and {sum(job.trials > 0 for job in todo)} searches to do")
-            failed = [f"{job.words}: {words}" for job, words in run_jobs(todo, book, jobs, say)]
-            book.tidy()
+        with book.held():
+            todo = jobs_of(asked, book, trials, device)
+            if todo:
+                book.tidy()
+                runs, searches = sum(len(job.seeds) for job in todo), sum(job.trials > 0 for job in todo)
+                say(f"{runs} runs and {searches} searches to do")
+                failed = [f"{job.words}: {words}" for job, words in run_jobs(todo, book, jobs, say)]
+                book.tidy()
     options = [word for name in data for word in ("--data", name)] + [word for row in only for word in ("--only", row)]
     options += [] if rounds is None else ["--rounds", str(rounds)]
     pages = [

@@ -247,6 +247,9 @@ class Ends:
     start: Any = None
     """What the first trial tries: the method's own setting, if it is inside."""
 
+    def __contains__(self, value: Any) -> bool:
+        return value in self.choices if self.choices else self.low <= value <= self.high
+
     def distribution(self) -> Any:
         """What Optuna draws from."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
