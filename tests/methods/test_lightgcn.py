@@ -9,7 +9,7 @@ from federec.data.split import leave_one_out
 from federec.data.tastes import generate
 from federec.errors import UserError
 from federec.evaluation.protocols import protocol
-from federec.methods.lightgcn import LightGCN, adjacency
+from federec.methods.lightgcn import LightGCN, adjacency, of_neighbours
 from federec.runtimes.simulation import trainer
 
 
@@ -31,6 +31,12 @@ def test_the_graph_of_two_users_by_hand(split_of):
     for user, item, weight in ((0, 0, 2**-0.5), (0, 1, 0.5), (1, 1, 2**-0.5)):
         expected[user, 2 + item] = expected[2 + item, user] = weight
     torch.testing.assert_close(graph, expected)
+
+
+def test_a_product_with_the_graph_adds_up_neighbours(split_of):
+    graph = adjacency(split_of([[0, 1, 3, 4], [1, 2, 3]], 5))  # items 2, 3 and 4 have no neighbours
+    rows = torch.randn(7, 20)
+    torch.testing.assert_close(of_neighbours(graph, rows), graph.to_dense() @ rows)
 
 
 def test_rounds_equal_autograd_through_a_dense_graph(random_split):
