@@ -15,8 +15,9 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from federec.cohort.layers import Params
-from federec.data.split import Split
+from federec.data.split import Split, ragged
 from federec.mathematics.ridge import inverse
+from federec.mathematics.weighted import weighted_sums
 from federec.methods.central import CentralMethod, history_matrix
 
 _BLOCK = 512
@@ -53,7 +54,11 @@ class EASE(CentralMethod):
         return model["weights"]
 
     def scores(self, model: Params, split: Split, users: Tensor) -> Tensor:
-        return history_matrix(split, users) @ model["weights"]
+        ptr, train, *_ = split.distinct
+        owner, items = (torch.from_numpy(part) for part in ragged(ptr, train, users.cpu().numpy()))
+        table = model["weights"]
+        places, counts = items.long().to(table.device), torch.bincount(owner, minlength=len(users)).to(table.device)
+        return weighted_sums(counts, places, torch.ones_like(places, dtype=table.dtype), table)
 
 
 def item_weights(gram: Tensor, l2: float) -> Tensor:

@@ -30,6 +30,7 @@ from federec.cohort.draw import History
 from federec.cohort.layers import ITEMS, Param, Params
 from federec.cohort.rows import Rows
 from federec.mathematics.denoise import denoised, noise_of
+from federec.mathematics.weighted import weighted_sums
 from federec.methods.base import DeviceMethod
 from federec.methods.ease import item_weights
 
@@ -189,9 +190,9 @@ class FedEASE(DeviceMethod):
         return weight
 
     def recall(self, shared: Params, history: History, items: Tensor) -> Params:
-        weight = self.item_weight(shared, history)
-        x = weight.new_zeros(len(weight), len(shared["weights"])).scatter_add_(1, history.items, weight)
-        return {"scores": (x @ shared["weights"]).gather(1, items)}
+        weight, real = self.item_weight(shared, history), history.real
+        scores = weighted_sums(history.counts, history.items[real], weight[real], shared["weights"])
+        return {"scores": scores.gather(1, items)}
 
     def unknown(self, shared: Params, memory: Params) -> Tensor:
         return memory["gram"].diagonal()  # how many devices have each item

@@ -26,6 +26,7 @@ from federec.cohort.cohort import Cohort
 from federec.cohort.draw import History
 from federec.cohort.layers import ITEMS, Param, Params
 from federec.mathematics.decay import PairTables
+from federec.mathematics.weighted import weighted_sums
 from federec.methods.ease import item_weights
 from federec.methods.forms import DecayedPairs
 from federec.methods.next_item import NextItem, Places, Turn, faded
@@ -131,25 +132,19 @@ class FedNext(NextItem):
         return blocks, [sums[f"next.{a}"] for a in places]
 
     def recall(self, shared: Params, history: History, items: Tensor) -> Params:
-        s = _by_item(self.weights(shared, history), history, shared["weights"].shape[1])
-        scores = s.flatten(1) @ shared["weights"].flatten(0, 1)
+        weight, n_items = self.weights(shared, history), shared["weights"].shape[1]
+        places = history.items[:, None] + n_items * torch.arange(self.kinds, device=weight.device)[:, None]
+        real, table = history.real[:, None].expand_as(weight), shared["weights"].flatten(0, 1)
+        scores = weighted_sums(self.kinds * history.counts, places[real], weight[real], table)
         blend = float(shared["blend"]) if any(self.blend) else 0.0
         if blend:
-            weight = faded(history, self.recency) + self.floor * history.real
-            x = _by_item(weight[:, None], history, len(shared["ease"]))[:, 0]
-            scores = _standardised(scores) + blend * _standardised(
-                x @ shared["ease"]
-            )  # the same for any items asked for
+            weight, own = faded(history, self.recency) + self.floor, history.real
+            beside = weighted_sums(history.counts, history.items[own], weight[own], shared["ease"])
+            scores = _standardised(scores) + blend * _standardised(beside)  # the same for any items asked for
         return {"scores": scores.gather(1, items)}
 
     def unknown(self, shared: Params, memory: Params) -> Tensor:
         return shared["weights"].sum((0, 1))  # as if it had every item
-
-
-def _by_item(weight: Tensor, history: History, n_items: int) -> Tensor:
-    """[C, kinds, n_items] weights of all items, from those [C, kinds, L] of the devices' histories."""
-    items = history.items[:, None].expand_as(weight)
-    return weight.new_zeros(*weight.shape[:2], n_items).scatter_add_(2, items, weight)
 
 
 def _standardised(scores: Tensor) -> Tensor:
