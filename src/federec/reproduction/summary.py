@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from federec.files import make_folder, write_atomic
 from federec.reproduction.cells import SEEDS, Cell, Row
 from federec.reproduction.claims import Asked, Claim, corrected, decide, listed
-from federec.reproduction.found import Found, best, collect
+from federec.reproduction.found import DECIDES, Found, best, collect
 from federec.reproduction.grids import TUNED, has_order
 from federec.reproduction.questions import QUESTIONS, Question
 from federec.reproduction.records import Book
@@ -22,6 +23,8 @@ WITHOUT_ORDER = ("ease", "ials", "lightgcn")
 """Centralised methods that do not read the order of a history."""
 TIMED = ("ml-100k", "ml-1m", "lastfm-2k", "amazon-video", "amazon-video-10")
 """Data sets that know when things happened."""
+TWINS = "pfedrec", "fedmf+dualper"
+"""Rows that are the same method but for a bias."""
 GOAL = 10.0
 """Percent by which the best federated method should be ahead of the best centralised one without order."""
 
@@ -77,8 +80,27 @@ def summary(rows: Sequence[Row], data: Sequence[str], found: Found) -> str:
         head = f"## Does {question.idea} help?\n"
         parts += [head, f"{answer(question, data, claims)}\n", _answers(question, data, claims)]
     parts += ["## How this page was made\n", f"`federec reproduce summary`, from tuned runs only. {budget(found)}\n"]
-    parts.append(f"{corrected(claims)}\n")
+    parts += [f"{corrected(claims)}\n", searched_twice(data, found)]
     return "\n".join(part for part in parts if part)
+
+
+def searched_twice(data: Sequence[str], found: Found) -> str:
+    """How far two rows are apart that are nearly the same method and were searched one by one: what chance in a search
+    is worth, which p-values do not count."""
+    first, second = TWINS
+    apart: dict[str, float] = {}
+    for name in data:
+        one, other = found.get((first, name, "tuned")), found.get((second, name, "tuned"))
+        if one and other and one.common(other):
+            apart[name] = abs(one.mean_minus(other, *DECIDES))
+    if not apart:
+        return ""
+    most = max(apart, key=lambda name: apart[name])
+    return (
+        f"What that chance is worth: {first} and {second} are the same model but for a bias, and each had a search of "
+        f"its own. Their NDCG@10 differs by {fmean(apart.values()):.1f} points in the mean over data sets and by "
+        f"{apart[most]:.1f} points at most (on {most}).\n"
+    )
 
 
 def _known(pairs: Iterable[tuple[str, str]], data: Iterable[str], claims: Mapping[Asked, Claim]) -> dict[Asked, Claim]:
