@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import bsr_array, csr_array  # type: ignore[import-untyped]
+from scipy.sparse import bsr_array, csc_array, csr_array  # type: ignore[import-untyped]
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -36,7 +36,7 @@ class Level(NamedTuple):
     """A_ff^-1."""
     across: csr_array
     """A_fk, with a column for each unknown of the whole system."""
-    target: csr_array
+    target: csc_array
     """y_f."""
 
 
@@ -47,13 +47,14 @@ class Eliminated(NamedTuple):
     places: Places
     """Which unknowns are left."""
     system: csr_array
-    target: csr_array
+    target: csc_array
 
-    def complete(self, solution: Floats) -> None:
-        """Fill in the unknowns that were eliminated. Those that were left are at their places in `solution`."""
+    def complete(self, solution: Floats, columns: slice) -> None:
+        """Fill in the unknowns that were eliminated, for these columns of the targets. Those that were left are at
+        their places in `solution`."""
         for level in reversed(self.levels):
             known = level.across @ solution
-            solution[level.places] = level.inverse @ (level.target - known)
+            solution[level.places] = level.inverse @ (level.target[:, columns] - known)
 
 
 def eliminate(system: csr_array, target: csr_array, width: int) -> Eliminated:
@@ -64,12 +65,12 @@ def eliminate(system: csr_array, target: csr_array, width: int) -> Eliminated:
         blocks = bsr_array(system, blocksize=(width, width))
         free = independent(blocks.indptr, blocks.indices)
         if blocks.nnz > SPARSE * system.shape[0] ** 2 or free.sum() <= _FEWEST * len(free):
-            return Eliminated(levels, places, system, target)
+            return Eliminated(levels, places, system, target.tocsc())
         gone, kept = (np.flatnonzero(np.repeat(chosen, width)) for chosen in (free, ~free))
         inverse, rows = _inverse(system[gone][:, gone], width), system[gone][:, kept]
         onto = rows.T.tocsr() @ inverse
         across = csr_array((rows.data, places[kept][rows.indices], rows.indptr), shape=(len(gone), size))
-        levels.append(Level(places[gone], inverse, across, target[gone]))
+        levels.append(Level(places[gone], inverse, across, target[gone].tocsc()))
         system, target = system[kept][:, kept] - onto @ rows, target[kept] - onto @ target[gone]
         places = places[kept]
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from federec.mathematics.elimination import SPARSE, eliminate
 
 _BLOCK = 512  # rows that are mirrored together
+_COLUMNS = 1024  # of targets that elimination solves for together
 
 
 def block_ridge(
@@ -55,12 +56,16 @@ def _sparse(blocks: Mapping[tuple[int, int], Tensor], targets: Sequence[Tensor],
     mirrored = {(b, a): block.mT for (a, b), block in blocks.items()}
     system = _by_item(mirrored | dict(blocks), kinds, kinds) + diags_array(np.tile(penalties, width), format="csr")
     left = eliminate(system, _by_item({(a, 0): block for a, block in enumerate(targets)}, kinds, 1), kinds)
-    solution = np.zeros((kinds * width, outputs))
-    if len(left.places):
-        rest, transposed = left.system.toarray(), np.ascontiguousarray(left.target.toarray().T)
-        solution[left.places] = _solved(torch.from_numpy(rest), torch.from_numpy(transposed)).numpy()
-    left.complete(solution)
-    return torch.from_numpy(solution).float().view(width, kinds, outputs).transpose(0, 1).contiguous()
+    lower = _factor(torch.from_numpy(left.system.toarray())) if len(left.places) else None
+    found = targets[0].new_empty(kinds, width, outputs)
+    for start in range(0, outputs, _COLUMNS):
+        columns = slice(start, min(outputs, start + _COLUMNS))
+        solution = np.zeros((kinds * width, columns.stop - start))
+        if lower is not None:
+            solution[left.places] = lapack.dpotrs(lower, left.target[:, columns].toarray(order="F"), lower=1)[0]
+        left.complete(solution, columns)
+        found[:, :, columns] = torch.from_numpy(solution).view(width, kinds, -1).transpose(0, 1)
+    return found
 
 
 def _by_item(blocks: Mapping[tuple[int, int], Tensor], rows: int, columns: int) -> csr_array:
