@@ -25,8 +25,8 @@ def block_ridge(
     """(A + diag(penalties))^-1 Y, [kinds, n, m]. `blocks` has, for a <= b, the block (a, b) [n, n] of the symmetric A;
     `targets` are the blocks [n, m] of Y. Computed in 64 bits, in which the system takes as much memory as 64-bit
     numbers must; not a number where A is not positive definite, as when there is too much noise in it."""
-    first = blocks[0, 0]
-    sparse = not first.is_cuda and int(first.count_nonzero()) <= SPARSE * first.numel()
+    last = blocks[len(targets) - 1, len(targets) - 1]  # of the longest half-life, whose numbers do not fade to 0
+    sparse = not last.is_cuda and int(last.count_nonzero()) <= SPARSE * last.numel()
     try:
         return (_sparse if sparse else _dense)(blocks, targets, penalties)
     except (torch.linalg.LinAlgError, np.linalg.LinAlgError):  # type: ignore[attr-defined]
