@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, diags_array
 
 from federec.mathematics import ridge
-from federec.mathematics.elimination import SPARSE, eliminate, independent
+from federec.mathematics.elimination import eliminate, independent
 
 
 def sparse_system(n_items, width, seed, density=0.01):
@@ -31,7 +31,7 @@ def test_the_solution_is_that_of_the_whole_system(width):
 def test_nothing_is_eliminated_where_most_items_meet():
     system, target = sparse_system(40, 2, seed=0, density=0.3)
     left = eliminate(system, target, 2)
-    assert not left.levels and left.system is system and (left.target != target).nnz == 0
+    assert not left.levels and (left.system != system).nnz == 0 and (left.target != target).nnz == 0
 
 
 def test_items_that_meet_none_leave_nothing_to_solve():
@@ -65,13 +65,42 @@ def some_blocks(n, kinds, seed):
 @pytest.mark.parametrize("kinds", [1, 3])
 def test_a_sparse_system_of_blocks_has_the_solution_of_the_dense_solver(monkeypatch, kinds):
     blocks, targets, penalties = some_blocks(120, kinds, seed=kinds)
-    assert blocks[0, 0].count_nonzero() < SPARSE * blocks[0, 0].numel()
+    assert blocks[0, 0].count_nonzero() < ridge._SPARSE * blocks[0, 0].numel()
     monkeypatch.setattr(ridge, "_COLUMNS", 4)  # of nine
     found = ridge.block_ridge(blocks, targets, penalties)
     torch.testing.assert_close(found, ridge._dense(blocks, targets, penalties), rtol=1e-5, atol=1e-9)
     assert (found[:, :5] == 0).all() and found.is_contiguous()
     monkeypatch.setattr(ridge, "_dense", lambda *given: pytest.fail("solved as a whole"))
     ridge.block_ridge(blocks, targets, penalties)
+
+
+def solved(system, target, width=1):
+    left = eliminate(csr_array(system), csr_array(target), width)
+    solution = np.zeros(target.shape)
+    if len(left.places):
+        solution[left.places] = np.linalg.solve(left.system.toarray(), left.target.toarray())
+    left.complete(solution, slice(None))
+    return solution
+
+
+@pytest.mark.parametrize(("a", "b"), [(3.0, 7.0), (6.0, 14.0), (9.0, 5.0)])
+def test_numbers_that_cancel_on_one_side_only_do_no_harm(a, b):
+    one = np.array([[3.0, a, b], [a, 300.0, a * b / 3], [b, a * b / 3, 300.0]])
+    system, target = np.kron(np.eye(6), one), np.random.default_rng(0).random((18, 4))
+    np.testing.assert_allclose(solved(system, target), np.linalg.solve(system, target), rtol=1e-9)
+
+
+def test_of_a_system_that_a_channel_made_unlike_its_mirror_image_the_mean_is_solved():
+    system, target = (part.toarray() for part in sparse_system(120, 1, seed=9))
+    pushed = system + np.triu(np.random.default_rng(1).random(system.shape) < 0.02, 1) * 0.1
+    np.testing.assert_allclose(solved(pushed, target), np.linalg.solve((pushed + pushed.T) / 2, target), atol=1e-9)
+
+
+def test_a_sparse_system_whose_rest_is_not_positive_definite_gives_no_numbers():
+    blocks, targets, penalties = some_blocks(60, 1, seed=0)
+    most = blocks[0, 0].count_nonzero(0).topk(5).indices  # they are the last to be eliminated, if at all
+    blocks[0, 0][most[:, None], most] += 50 * (1 - torch.eye(5))
+    assert ridge.block_ridge(blocks, targets, penalties).isnan().all()
 
 
 def test_a_sparse_system_that_is_not_positive_definite_gives_no_numbers():

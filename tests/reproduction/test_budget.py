@@ -9,7 +9,7 @@ from federec.data.sets import load
 from federec.methods.registry import METHODS
 from federec.plugins.registry import build
 from federec.reproduction import budget
-from federec.reproduction.budget import FIXED, GRIDS, SEED, TRIALS, Search, known, space
+from federec.reproduction.budget import FIXED, GRIDS, SEED, TRIALS, Search, grid_of, known, space
 from federec.reproduction.cells import SEEDS, Cell, Row
 from federec.reproduction.grids import TUNED
 from federec.reproduction.tune import space_of
@@ -45,6 +45,22 @@ def test_closed_forms_try_as_many_settings_and_know_which_won(name):
     for round_ in (1, 7, TRIALS):
         alone = METHODS[name](**method.tried(round_))
         assert alone.most_rounds == 1 and alone.tried(1) == method.tried(round_)
+
+
+def test_without_times_fedease_tries_what_ease_does():
+    assert grid_of("fedease", ordered=False) == GRIDS["ease"] and grid_of("fedease", ordered=True) == GRIDS["fedease"]
+    assert grid_of("fedmf", ordered=True) == {}
+
+
+def test_settings_to_start_with_are_tried_whatever_was_tried_before(ratings):
+    row, data = Row("fedmf", "fedmf", settings={"dim": 4}), load(str(ratings))
+    search = Search.of(row, str(ratings), data, 1)
+    own, known_too, other, _ = search.lines(data, [], 3)
+    *trials, found = search.lines(data, [other, own], 4)
+    assert trials[0]["params"] == known_too["params"] != trials[1]["params"] != own["params"]
+    assert found["start"] == own["value"]
+    (*_, few) = search.lines(data, [], 1)
+    assert (few["trials"], few["pruned"]) == (1, 0)
 
 
 def test_no_trial_has_a_seed_that_is_reported():

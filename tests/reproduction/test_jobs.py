@@ -54,6 +54,15 @@ def test_a_search_of_something_else_is_made_again(ratings, tmp_path, other, agai
     assert (job.trials > 0) == again
 
 
+def test_a_finished_search_counts_where_its_data_is_not(tmp_path, monkeypatch):
+    monkeypatch.delenv("FEDEREC_DATA", raising=False)
+    monkeypatch.setenv("FEDEREC_CACHE", str(tmp_path))
+    book = Book(tmp_path / "records")
+    book.add({"row": "fedmf", "data": "ml-1m", "line": "search", "best": {"lr": 0.5}, "trials": 7, "space": {}})
+    (job,) = jobs_of([Cell(FEDMF, "ml-1m", "tuned", 0, 1)], book, 7, "cpu")
+    assert job.trials == 0 and job.best == {"lr": 0.5}
+
+
 @pytest.mark.thorough
 def test_processes_do_the_jobs_once_and_a_failure_is_named(ratings, tmp_path):
     book, data, said = Book(tmp_path / "records"), str(ratings), []

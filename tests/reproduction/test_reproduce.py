@@ -6,7 +6,7 @@ import pytest
 
 import federec as fr
 from federec.reproduction.grids import TUNED, grid
-from federec.reproduction.records import Book
+from federec.reproduction.records import at_work
 from federec.reproduction.reproduce import cells_of
 
 pytest.importorskip("matplotlib", reason="pip install federec[results]")
@@ -41,7 +41,7 @@ def test_a_table_is_run_once_and_goes_on_where_it_stopped(tmp_path, monkeypatch)
 
 
 def test_two_processes_do_not_work_on_the_same_records(tmp_path):
-    with Book(tmp_path / "records").held(), pytest.raises(fr.UserError, match="another `federec reproduce` is at work"):
+    with at_work(tmp_path / "records"), pytest.raises(fr.UserError, match="another `federec reproduce` is at work"):
         fr.reproduce("fedrap", data="tastes", only="popularity", rounds=1, seeds=1, out=tmp_path)
     assert [*(tmp_path / "records").glob("*.jsonl")] == []
 

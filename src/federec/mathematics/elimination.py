@@ -21,7 +21,7 @@ from scipy.sparse import bsr_array, csc_array, csr_array  # type: ignore[import-
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-SPARSE = 0.25
+_DENSE = 0.25
 """Fraction of pairs of items that meet, above which nothing more is eliminated."""
 _FEWEST = 0.01
 """Fraction of the items that must be free of each other; with fewer an elimination does not repay its copies."""
@@ -62,9 +62,11 @@ def eliminate(system: csr_array, target: csr_array, width: int) -> Eliminated:
     a block is not positive definite."""
     places, size, levels = np.arange(system.shape[0]), system.shape[0], list[Level]()
     while True:
+        # Rounding may leave a 0 on one side only, and a channel unlike numbers on both.
+        system = csr_array((system + system.T) / 2)
         blocks = bsr_array(system, blocksize=(width, width))
         free = independent(blocks.indptr, blocks.indices)
-        if blocks.nnz > SPARSE * system.shape[0] ** 2 or free.sum() <= _FEWEST * len(free):
+        if blocks.nnz > _DENSE * system.shape[0] ** 2 or free.sum() <= _FEWEST * len(free):
             return Eliminated(levels, places, system, target.tocsc())
         gone, kept = (np.flatnonzero(np.repeat(chosen, width)) for chosen in (free, ~free))
         inverse, rows = _inverse(system[gone][:, gone], width), system[gone][:, kept]

@@ -13,9 +13,11 @@ from scipy.linalg import lapack  # type: ignore[import-untyped]
 from scipy.sparse import csr_array, diags_array  # type: ignore[import-untyped]
 from torch import Tensor
 
-from federec.mathematics.elimination import SPARSE, eliminate
+from federec.mathematics.elimination import eliminate
 
 _BLOCK = 512  # rows that are mirrored together
+_SPARSE = 0.1
+"""Fraction of pairs of items that meet, up to which elimination takes less memory than a dense solver."""
 _COLUMNS = 1024  # of targets that elimination solves for together
 
 
@@ -26,7 +28,7 @@ def block_ridge(
     `targets` are the blocks [n, m] of Y. Computed in 64 bits, in which the system takes as much memory as 64-bit
     numbers must; not a number where A is not positive definite, as when there is too much noise in it."""
     last = blocks[len(targets) - 1, len(targets) - 1]  # of the longest half-life, whose numbers do not fade to 0
-    sparse = not last.is_cuda and int(last.count_nonzero()) <= SPARSE * last.numel()
+    sparse = not last.is_cuda and int(last.count_nonzero()) <= _SPARSE * last.numel()
     try:
         return (_sparse if sparse else _dense)(blocks, targets, penalties)
     except (torch.linalg.LinAlgError, np.linalg.LinAlgError):  # type: ignore[attr-defined]

@@ -174,8 +174,9 @@ def _trials(search: Search, data: Interactions, before: Sequence[Line], trials: 
     study = _study(optuna, distributions, before)
     own = {key: each.start for key, each in ends.items() if each.start is not None}
     known_too = own | {key: value for key, value in search.hint.items() if key in ends}
-    for start in [own, *([known_too] if search.hint else [])][len(before) :]:
-        study.enqueue_trial(start)
+    for start in [own, *([known_too] if search.hint else [])]:
+        if not any(start.items() <= line["params"].items() for line in before):
+            study.enqueue_trial(start)
     for _ in range(trials - len(before)):
         trial, steps = study.ask(distributions), dict[int, float]()
         trying, tried = configured(config, method, trial.params)
@@ -196,13 +197,13 @@ def _trials(search: Search, data: Interactions, before: Sequence[Line], trials: 
             value, pruned = max(steps.values()), True
             study.tell(trial, state=states.PRUNED)
         yield {"line": "trial", "params": trial.params, "value": value, "pruned": pruned, "steps": steps}
-    finished = study.get_trials(states=(states.COMPLETE,))
+    finished, pruned = (study.get_trials(states=(state,)) for state in (states.COMPLETE, states.PRUNED))
     yield {
         "line": "search",
-        "trials": len(study.trials),
-        "pruned": len(study.trials) - len(finished),
+        "trials": len(finished) + len(pruned),
+        "pruned": len(pruned),
         "value": study.best_value,
-        "start": finished[0].value,
+        "start": next((trial.value for trial in finished if own.items() <= trial.params.items()), None),
         "best": _rounded(study.best_params),
         "space": search.space,
     }

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from federec.data.interactions import Interactions
 from federec.data.sets import load
 from federec.errors import UserError
 from federec.reproduction.budget import Search
@@ -72,9 +73,7 @@ def jobs_of(cells: Iterable[Cell], book: Book, trials: int, device: str) -> list
     jobs, data = [], cache(load)
     for group in groups.values():
         first = group[0]
-        found = book.search(first.row, first.data) if first.kind == "tuned" else None
-        if found and not Search.of(first.row, first.data, data(first.data), first.rounds).is_answered(found, trials):
-            found = None
+        found = _finished(first, book, trials, data) if first.kind == "tuned" else None
         missing = first.kind == "tuned" and found is None
         seeds = tuple(cell.seed for cell in group if missing or book.run(cell) is None)
         if not seeds:
@@ -88,6 +87,17 @@ def jobs_of(cells: Iterable[Cell], book: Book, trials: int, device: str) -> list
             )
         )
     return jobs
+
+
+def _finished(cell: Cell, book: Book, trials: int, data: Callable[[str], Interactions]) -> Line | None:
+    """The finished search for the settings of a cell, if it is what would be searched today. Without the data nobody
+    can tell, or search again."""
+    found = book.search(cell.row, cell.data)
+    try:
+        search = Search.of(cell.row, cell.data, data(cell.data), cell.rounds) if found else None
+    except UserError:
+        return found
+    return found if found and search and search.is_answered(found, trials) else None
 
 
 class _Worker:

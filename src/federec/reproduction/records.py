@@ -170,23 +170,6 @@ class Book:
         except OSError as error:
             raise cannot_write(file, error) from None
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """While work goes on: another process that tidied the same records would lose what this one adds."""
-        make_folder(self.path)
-        lock = FileLock(self.path / ".lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            remedy = "wait for it, or name another --out"
-            raise UserError(f"{self.path}: another `federec reproduce` is at work on these records; {remedy}") from None
-        except OSError as error:
-            raise cannot_write(self.path, error) from None
-        try:
-            yield
-        finally:
-            lock.release()
-
     def _file(self, data: str) -> Path:
         return self.path / f"{Path(data).name.split('.')[0]}.jsonl"
 
@@ -225,6 +208,25 @@ class Book:
         for file, found in files.items():
             found.sort(key=lambda line: (line["row"], line["line"], line.get("kind", ""), line.get("seed", 0)))
             write_atomic(file, "".join(map(_text, found)))
+
+
+@contextmanager
+def at_work(path: Path) -> Iterator[Book]:
+    """The records in a folder, while this process adds to them: another one that tidied them would lose what it did
+    not know."""
+    make_folder(path)
+    lock = FileLock(path / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        remedy = "wait for it, or name another --out"
+        raise UserError(f"{path}: another `federec reproduce` is at work on these records; {remedy}") from None
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    try:
+        yield Book(path)
+    finally:
+        lock.release()
 
 
 def _text(line: Line) -> str:

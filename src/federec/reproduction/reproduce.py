@@ -12,7 +12,7 @@ from federec.reproduction.budget import TRIALS
 from federec.reproduction.cells import SEEDS, Cell
 from federec.reproduction.grids import GRIDS, Grid, grid, kinds_of
 from federec.reproduction.jobs import jobs_of, run_jobs
-from federec.reproduction.records import Book
+from federec.reproduction.records import Book, at_work
 
 
 class Reproduced(NamedTuple):
@@ -66,16 +66,16 @@ def reproduce(
     out, seeds, jobs, trials = as_path(out), whole(seeds, "seeds"), whole(jobs, "jobs"), whole(trials, "trials")
     data = _texts(data, "data", "name data sets, such as ['ml-100k']")
     only = _texts(only, "only", "give words of the rows' names, such as ['fedmf']")
-    book, failed = Book(out / "records"), list[str]()
+    records, failed = out / "records", list[str]()
     chosen = [] if table in ("summary", "figures") else [*GRIDS.values()] if table == "all" else [grid(table)]
     cells = {one.name: cells_of(one, data, seeds, rounds, only) for one in chosen}
     if chosen and not any(cells.values()):
         rows = ", ".join(dict.fromkeys(row.label for one in chosen for row in one.rows))
         raise UserError(f"no row of {table} has '{' or '.join(only)}' in its name; its rows: {rows}")
-    if not page_only:
+    if chosen and not page_only:
         all_ = dict.fromkeys(cell for some in cells.values() for cell in some)
         asked = [cell for cell in all_ if tuned or table == "tuned" or cell.kind != "tuned"]
-        with book.held():
+        with at_work(records) as book:
             todo = jobs_of(asked, book, trials, device)
             if todo:
                 book.tidy()
@@ -83,6 +83,7 @@ def reproduce(
                 say(f"{runs} runs and {searches} searches to do")
                 failed = [f"{job.words}: {words}" for job, words in run_jobs(todo, book, jobs, say)]
                 book.tidy()
+    book = Book(records)
     options = [word for name in data for word in ("--data", name)] + [word for row in only for word in ("--only", row)]
     options += [] if rounds is None else ["--rounds", str(rounds)]
     pages = [

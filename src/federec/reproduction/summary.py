@@ -85,8 +85,8 @@ def summary(rows: Sequence[Row], data: Sequence[str], found: Found) -> str:
 
 
 def searched_twice(data: Sequence[str], found: Found) -> str:
-    """How far two rows are apart that are nearly the same method and were searched one by one: what chance in a search
-    is worth, which p-values do not count."""
+    """How far two rows are apart that are nearly the same method, each with a search of its own: the size of chance in
+    a search, which p-values do not count."""
     first, second = TWINS
     apart: dict[str, float] = {}
     for name in data:
@@ -97,8 +97,8 @@ def searched_twice(data: Sequence[str], found: Found) -> str:
         return ""
     most = max(apart, key=lambda name: apart[name])
     return (
-        f"What that chance is worth: {first} and {second} are the same model but for a bias, and each had a search of "
-        f"its own. Their NDCG@10 differs by {fmean(apart.values()):.1f} points in the mean over data sets and by "
+        f"Chance in the search: {first} and {second} are the same model but for a bias, and each had a search of its "
+        f"own. Their NDCG@10 differs by {fmean(apart.values()):.1f} points in the mean over data sets and by "
         f"{apart[most]:.1f} points at most (on {most}).\n"
     )
 
