@@ -1,12 +1,14 @@
 """A published table from Python: what it runs, what it gives back."""
 
+import json
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 import federec as fr
 from federec.reproduction.grids import TUNED, grid
-from federec.reproduction.records import at_work
+from federec.reproduction.records import Book, at_work
 from federec.reproduction.reproduce import cells_of
 
 pytest.importorskip("matplotlib", reason="pip install federec[results]")
@@ -44,6 +46,20 @@ def test_two_processes_do_not_work_on_the_same_records(tmp_path):
     with at_work(tmp_path / "records"), pytest.raises(fr.UserError, match="another `federec reproduce` is at work"):
         fr.reproduce("fedrap", data="tastes", only="popularity", rounds=1, seeds=1, out=tmp_path)
     assert [*(tmp_path / "records").glob("*.jsonl")] == []
+
+
+def test_what_another_process_added_until_it_let_go_is_kept(tmp_path, monkeypatch):
+    """It may finish while this one waits for the lock."""
+    line = {"row": "fedmf", "data": "tastes", "line": "search", "best": {}, "trials": 1, "space": {}}
+    acquire = FileLock.acquire
+
+    def late(lock, **given):
+        Book(tmp_path / "records").add(line)
+        return acquire(lock, **given)
+
+    monkeypatch.setattr(FileLock, "acquire", late)
+    fr.reproduce("fedrap", data="tastes", only="popularity", rounds=1, seeds=1, out=tmp_path, say=lambda text: None)
+    assert any(json.loads(text) == line for text in (tmp_path / "records/tastes.jsonl").read_text().splitlines())
 
 
 @pytest.mark.parametrize(

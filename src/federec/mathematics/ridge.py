@@ -16,8 +16,9 @@ from torch import Tensor
 from federec.mathematics.elimination import eliminate
 
 _BLOCK = 512  # rows that are mirrored together
-_SPARSE = 0.1
-"""Fraction of pairs of items that meet, up to which elimination takes less memory than a dense solver."""
+_SPARSE = 0.02
+"""Fraction of pairs of items that meet, up to which items are eliminated: on Amazon-Video, with 0.6 %, that saves time
+and memory. Where more meet, copies may take more memory than a dense solver."""
 _COLUMNS = 1024  # of targets that elimination solves for together
 
 
@@ -55,6 +56,8 @@ def _dense(blocks: Mapping[tuple[int, int], Tensor], targets: Sequence[Tensor], 
 def _sparse(blocks: Mapping[tuple[int, int], Tensor], targets: Sequence[Tensor], penalties: Sequence[float]) -> Tensor:
     """By elimination, and a dense solver for what it leaves. The unknowns of an item are side by side."""
     kinds, (width, outputs) = len(targets), targets[0].shape
+    if not all(bool(block.isfinite().all()) for block in (*blocks.values(), *targets)):
+        raise torch.linalg.LinAlgError("not finite")  # type: ignore[attr-defined]
     mirrored = {(b, a): block.mT for (a, b), block in blocks.items()}
     system = _by_item(mirrored | dict(blocks), kinds, kinds) + diags_array(np.tile(penalties, width), format="csr")
     left = eliminate(system, _by_item({(a, 0): block for a, block in enumerate(targets)}, kinds, 1), kinds)

@@ -85,8 +85,8 @@ def summary(rows: Sequence[Row], data: Sequence[str], found: Found) -> str:
 
 
 def searched_twice(data: Sequence[str], found: Found) -> str:
-    """How far two rows are apart that are nearly the same method, each with a search of its own: the size of chance in
-    a search, which p-values do not count."""
+    """How far two rows are apart that are nearly the same method, each with a search of its own: this shows the size of
+    chance in a search, which p-values do not count. Chance in seeds, and the bias, are part of it."""
     first, second = TWINS
     apart: dict[str, float] = {}
     for name in data:
@@ -99,7 +99,7 @@ def searched_twice(data: Sequence[str], found: Found) -> str:
     return (
         f"Chance in the search: {first} and {second} are the same model but for a bias, and each had a search of its "
         f"own. Their NDCG@10 differs by {fmean(apart.values()):.1f} points in the mean over data sets and by "
-        f"{apart[most]:.1f} points at most (on {most}).\n"
+        f"{apart[most]:.1f} points at most (on {most}); chance in seeds is part of that.\n"
     )
 
 
